@@ -96,8 +96,14 @@ def _module(name: str) -> Module:
 def _package(name: str, modules: Mapping[str, Module]) -> Module:
     """Return the page of a package: its docstring, and a table of the names that it exports from its modules."""
     package = sys.modules[name]
-    imports = [node for node in ast.walk(ast.parse(inspect.getsource(package))) if isinstance(node, ast.ImportFrom)]
-    homes = {alias.asname or alias.name: (node.module, alias.name) for node in imports for alias in node.names}
+    stub = Path(inspect.getfile(package)).with_suffix(".pyi")
+    source = stub.read_text(encoding="utf-8") if stub.exists() else inspect.getsource(package)
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    homes = {
+        alias.asname or alias.name: (f"{name}.{node.module}" if node.level else node.module, alias.name)
+        for node in imports
+        for alias in node.names
+    }
     rows = []
     for exported in getattr(package, "__all__", ()):
         module, original = homes.get(exported, (name, exported))

@@ -74,7 +74,7 @@ def _as_float(value: Any) -> float:
 
 def real_array(name: str, values: ArrayLike) -> Floats:
     """Return `values` as float64, if possible without a copy, if all are real numbers; messages contain only types."""
-    if np.ma.is_masked(values):
+    if _has_masked(values):
         raise ValueError(f"{name} must be an array of real numbers, got masked entries; remove or replace them")
     try:
         array = np.asarray(values)
@@ -92,3 +92,27 @@ def real_array(name: str, values: ArrayLike) -> Floats:
         kind = array.dtype.name.rstrip("0123456789")
         raise ValueError(f"{name} must be an array of real numbers, got an array of {kind}; convert the array")
     return array.astype(np.float64, copy=False)
+
+
+def record_array(name: str, values: ArrayLike) -> Floats:
+    """Return records as float64, of which Booleans are 0 and 1; see `real_array`, also for masked entries."""
+    try:
+        array = values if _has_masked(values) else np.asarray(values)
+    except (TypeError, ValueError):  # rows of unequal lengths, which `real_array` refuses
+        array = values
+    is_boolean = isinstance(array, np.ndarray) and array.dtype.kind == "b" and not np.ma.is_masked(array)
+    return real_array(name, np.asarray(array, dtype=np.float64) if is_boolean else array)
+
+
+def _has_masked(values: Any) -> bool:
+    """Return True if entries are masked, also within lists, and in objects that convert to masked arrays."""
+    if hasattr(values, "__dask_graph__"):
+        return bool(np.ma.is_masked(values.compute()))  # NumPy's conversion of a lazy array drops its mask
+    if isinstance(values, np.ndarray):
+        of_objects = values.dtype == object and any(entry is np.ma.masked for entry in values.flat)
+        return bool(np.ma.is_masked(values) or of_objects)
+    if isinstance(values, list | tuple):
+        return any(map(_has_masked, values)) if any(type(value) not in (int, float) for value in values) else False
+    if isinstance(values, int | float | str | np.generic) or not hasattr(values, "__array__"):
+        return False
+    return bool(np.ma.is_masked(values.__array__()))

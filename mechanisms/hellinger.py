@@ -36,9 +36,11 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> Floats:
     which has no terms of the size of lnΓ; the differences of R are expanded in u² as well. Arguments below 16 are first
     shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
     """
-    first, second = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
-    result = np.empty(first.shape)
-    _log_affinities(np.ascontiguousarray(first).ravel(), np.ascontiguousarray(second).ravel(), result.reshape(-1))
+    pair = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    result = np.empty(np.broadcast_shapes(*(values.shape for values in pair)))
+    # copies, because numba warns of views that broadcasting returns without a change of size
+    flat = (np.array(np.broadcast_to(values, result.shape), order="C").reshape(-1) for values in pair)
+    _log_affinities(*flat, result.reshape(-1))
     return result
 
 

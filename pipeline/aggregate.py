@@ -16,6 +16,7 @@ from scipy.special import betaincinv
 
 from pipeline.blocks.evaluate import KINDS, Status
 from pipeline.declare.factors import Statistic
+from pipeline.stores.missing import DECLARED
 from pipeline.stores.regions import slabs
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
@@ -152,8 +153,9 @@ class _Measure:
         self._outputs = [dim for dim in self._dims if dim not in grid]
         self._variable = variable.transpose(*grid, *self._outputs, "trial")
         self._statistics = statistics
-        # further statistics receive values in the original dtype
-        self._dtype = variable.dtype if statistics else np.dtype(float)
+        # further statistics receive values in the dtype that the panel declares
+        declared = variable.attrs.get(DECLARED, variable.dtype)
+        self._dtype = np.dtype(declared) if statistics else np.dtype(float)
         shape = self._variable.shape[:-1]
         self._found = np.empty((*shape, len(_STATISTICS)))
         self._further = [np.full((*shape, *_lengths(statistic)), np.nan) for statistic in statistics]
@@ -185,8 +187,9 @@ class _Measure:
     def summaries(self) -> dict[str, xr.Variable]:
         """Return the variables of `_STATISTICS`, and of the statistics that the panel declares in addition to them."""
         variable, name, result = self._variable, self._variable.name, {}
+        kept = {key: value for key, value in variable.attrs.items() if key != DECLARED}
         for k, label in enumerate(_STATISTICS):
-            attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
+            attributes = {**kept, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
             result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}
@@ -196,6 +199,15 @@ class _Measure:
 
     def _labelled(self, array: np.ndarray, attributes: Mapping[str, str], *more: str) -> xr.Variable:
         return xr.Variable((*self._variable.dims[:-1], *more), array, attributes).transpose(*self._dims, *more)
+
+
+def _restored(variable: xr.Variable) -> xr.Variable:
+    """Return a measure that is not per trial, in its declared dtype if this represents all values exactly."""
+    declared, values = np.dtype(variable.attrs.get(DECLARED, variable.dtype)), variable.values
+    if declared.kind == "f" or values.dtype.kind != "f" or (np.abs(values) < 2**53).all():  # False for NaN
+        values = values.astype(declared)
+    attributes = {key: value for key, value in variable.attrs.items() if key != DECLARED}
+    return xr.Variable(variable.dims, values, attributes, variable.encoding)
 
 
 def _lengths(statistic: Statistic) -> tuple[int, ...]:
@@ -217,7 +229,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     xarray.Dataset
         Summary in memory, without the trial dimension. For each per-trial measure ``X``: ``X_mean``, its Monte Carlo
         standard error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95``, each with an ``_mcse``;
-        ``X_name`` for each statistic. Other measures are unchanged. ``n_ok``, ``n_failed`` (failed, timed out or
+        ``X_name`` for each statistic. Other measures are unchanged; they have their declared dtype unless a value is
+        missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed`` (failed, timed out or
         killed) and ``n_pending`` are numbers of trials.
 
     Examples
@@ -256,7 +269,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
         result |= measure.summaries()
     further = [f"{one.measure}_{one.name}" for one in statistics]
     result |= {name: result.pop(name) for name in further}  # last, in the order of their declaration
-    result |= {name: variable.variable for name, variable in others.items()}
+    result |= {name: _restored(variable.variable) for name, variable in others.items()}
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
     for axis in (one.axis for one in statistics if one.axis is not None):
         coords[axis.name] = xr.Variable(axis.name, list(axis.values), {"long_name": axis.meaning, "units": axis.unit})

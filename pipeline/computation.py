@@ -10,12 +10,17 @@ from typing import Any
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect, dashboard_address
-from pipeline.clusters.profiles import Profile
+from pipeline.clusters.user_cluster import ChosenCluster
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
-from pipeline.execution.checks import refuse_other_numbers, refuse_unfit_workers, refuse_workers_without_store
+from pipeline.execution.checks import (
+    refuse_other_numbers,
+    refuse_unfit_workers,
+    refuse_unseeded,
+    refuse_workers_without_store,
+)
 from pipeline.execution.execute import execute
 from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
@@ -37,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 class Driver:
     """Process that drives a computation: by default that of the user, or a task of a scheduler."""
 
-    connect: Callable[[Profile], AbstractContextManager[Any]] = lambda profile: connect(profile)
+    connect: Callable[[ChosenCluster], AbstractContextManager[Any]] = lambda cluster: connect(cluster)
     record: Mapping[str, Any] = field(default_factory=dict)  # of its session
     announce: Callable[[str], None] = lambda session: None  # called with the identifier of its session
     is_cancelled: Callable[[], bool] = lambda: False
@@ -93,7 +98,7 @@ class Computation:
                 )
 
         options, is_suspect = self.options, self.driver.has_lost_worker
-        execute(client, task, works, on_receipt, options.profile, options.allow_failures, is_suspect, check)
+        execute(client, task, works, on_receipt, options.chosen_cluster, options.allow_failures, is_suspect, check)
 
 
 def compute_pending(computation: Computation) -> ResultStore:
@@ -115,13 +120,15 @@ def session_on(computation: Computation) -> Iterator[tuple[Any, ResultStore, Tas
     options, driver, url = computation.options, computation.driver, normalise_location(computation.path)
     if existing is not None:
         require_idle(existing.files)
-    with driver.connect(options.profile) as client:
+    with driver.connect(options.chosen_cluster) as client:
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
         with shipped(client, task):
             refuse_unfit_workers(client, task.run, source, study.spec())
+            compared: set[tuple[str, str]] = set()
             if existing is not None and existing.complete:
-                refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
-            record = {"profile": options.profile.name, **source.attributes, **describe(source.file)}
+                compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+            refuse_unseeded(client, task.run, study, compared)
+            record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
             asked = computation.asked
             if asked is not None and (asked or (existing is not None and existing.asked)):
                 record |= record_asked(asked)

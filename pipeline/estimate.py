@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.aggregate import estimate_mean
 from pipeline.blocks.division import spread_out
-from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS, Panel, Setting
 from pipeline.declare.study import Study
@@ -120,7 +120,7 @@ def _evaluate(
 ) -> tuple[float, list[Outcome]]:
     """Return the time and the outcomes of trials of a cell."""
     start = time.perf_counter()
-    outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings, BUDGET)
+    outcomes = evaluate_in_thread(study, Block(panel.name, cell, trials), settings, BUDGET)
     return time.perf_counter() - start, outcomes
 
 

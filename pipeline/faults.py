@@ -5,11 +5,12 @@ the response of an object store.
 """
 
 import errno
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from pipeline.redact import redact_text
+from pipeline.redact import redact_text, text_of
 
 Result = TypeVar("Result")
 
@@ -83,9 +84,14 @@ def is_expired(error: BaseException) -> bool:
     return any(map(_is_expired, _chain(error)))
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Return True for an interrupt by the user, which Python raises in the main thread only."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
 def explain(error: BaseException) -> str:
     """Return a one-line message for an error, without secrets, with advice if available."""
-    text = redact_text(" ".join(str(error).split()))
+    text = redact_text(" ".join(text_of(error).split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     advice = (

@@ -1,6 +1,8 @@
 """Conversion of results to pandas and ArviZ."""
 
+import json
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import pandas as pd
 import xarray as xr
@@ -9,6 +11,16 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError, require_known
 
 _ACCOUNTS = ("status", "error")
+
+
+def stored_audits(ds: xr.Dataset, by: Hashable) -> dict[str, dict[str, Any]]:
+    """Return the results of `pipeline.Method.audit` by method, from the attributes of a stored dimension."""
+    return json.loads(ds[by].attrs.get("audits", "{}"))
+
+
+def audit_column(by: Hashable) -> str:
+    """Return the name of the column with the verdicts of audits on the methods of a dimension."""
+    return f"{by}_audit"
 
 
 def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
@@ -26,7 +38,9 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Table in memory, with one column per dimension, constant and variable, and ``status``, if present, as a
-        categorical: ``ok``, ``failed``, ``pending``, and so on. Rows of trials that are not ok are included.
+        categorical: ``ok``, ``failed``, ``pending``, and so on. Rows of trials that are not ok are included. If the run
+        audited methods, ``X_audit`` next to the dimension ``X`` of the methods is the verdict on the row's method, such
+        as ``broken``, ``holds`` or ``unaudited``; it is empty for methods without an audit.
 
     Examples
     --------
@@ -51,7 +65,12 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     if "status" in kept:
         labels = {int(status): status.name.lower() for status in Status}
         table["status"] = pd.Categorical(table["status"].map(labels), categories=list(labels.values()))
-    return table[[*names, *constants, *kept.data_vars]]
+    table = table[[*names, *constants, *kept.data_vars]]
+    for name in (*names, *constants):
+        if audits := stored_audits(kept, name):
+            verdicts = table[name].map({method: found["verdict"] for method, found in audits.items()}).fillna("")
+            table.insert(table.columns.get_loc(name) + 1, audit_column(name), verdicts)
+    return table
 
 
 def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> xr.DataTree:

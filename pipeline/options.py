@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from pipeline.blocks.evaluate import Status
-from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
 from pipeline.declare.factors import require_integer
 from pipeline.declare.panel import MAX_TRIALS
 from pipeline.declare.source import StudySource
@@ -28,7 +28,7 @@ class RunOptions:
     seed: int | None = None
     panels: Iterable[str] = ()
     values: Values | None = None
-    cluster: str | Profile | None = None
+    cluster: ClusterChoice = None
     time_limit: float | None = None
     until: str | None = None
     at_most: int | None = None
@@ -38,8 +38,8 @@ class RunOptions:
     allow_failures: bool = False
     accept_edited_study: bool = False
     progress: Callable[[Any], Any] | bool = True  # `pipeline.progress.Progress`, or True for a bar on a terminal
-    profile: Profile = field(init=False)
-    """Profile that `cluster` names."""
+    chosen_cluster: ChosenCluster = field(init=False)
+    """Profile that `cluster` names, or client or cluster of the user."""
 
     def __post_init__(self) -> None:
         """Raise BadInputError for an invalid number, options that exclude each other, or an unknown profile."""
@@ -58,8 +58,9 @@ class RunOptions:
         if self.at_most is not None:
             require_integer("--at-most", self.at_most, MIN_TRIALS, MAX_TRIALS)
         object.__setattr__(self, "panels", (self.panels,) if isinstance(self.panels, str) else tuple(self.panels))
-        profile = self.cluster if isinstance(self.cluster, Profile) else load_profile(self.cluster)
-        object.__setattr__(self, "profile", profile)
+        object.__setattr__(self, "chosen_cluster", choose_cluster(self.cluster))
+        if self.cluster is None:  # copies of these options keep the choice
+            object.__setattr__(self, "cluster", self.chosen_cluster)
 
 
 _P = ParamSpec("_P")

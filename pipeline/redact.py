@@ -2,10 +2,12 @@
 
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 HIDDEN = "***"
+MOST_CHARACTERS = 10_000
+"""Number of characters after which the text of an exception is cut."""
 _WORDS = (
     r"passw(?:or)?d|passphrase|pwd|secret|token|credential|cookie|signature|sshpass|connection.?string|keyfile"
     r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|sig|sv|keys?)(?![a-z])"
@@ -46,7 +48,7 @@ def redact(value: Any, name: object = "") -> Any:
         return _redact_sequence(value)
     if isinstance(value, str):
         return redact_text(value)
-    return value if isinstance(value, int | float) else redact_text(str(value))
+    return value if isinstance(value, int | float) else redact_text(text_of(value))
 
 
 def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
@@ -59,7 +61,7 @@ def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return a text, such as a command, message or job script, without secrets."""
+    """Return a text, such as a command, message or job script, without secrets and without lone surrogates."""
     text = _USER.sub(f"{HIDDEN}@", _PEM.sub(HIDDEN, text))
     parts, done = [], 0
     for match in _ASSIGNMENT.finditer(text):
@@ -74,7 +76,28 @@ def redact_text(text: str) -> str:
         if value is not None:
             parts += [text[done : match.end()], HIDDEN]
             done = value.end()
-    return "".join([*parts, text[done:]])
+    return encodable("".join([*parts, text[done:]]))
+
+
+def encodable(text: str) -> str:
+    """Return a text that can be printed and stored; a lone surrogate, as in names of files, becomes an escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def text_of(value: object, form: Callable[[object], str] = str) -> str:
+    """Return `str` or `repr` of an exception, or of another object of a user, shortened, or a note if it raises."""
+    try:
+        text = form(value)
+    except BaseException as error:
+        return f"<{type(value).__name__} without a text: its __{form.__name__}__ raises {type(error).__name__}>"
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """Return the first `MOST_CHARACTERS` of a text, up to a space, with the number of characters that it has."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS].rsplit(maxsplit=1)[0]} ... ({len(text):,} characters)"
 
 
 def short_repr(value: Any, name: object = "") -> str:
@@ -84,7 +107,7 @@ def short_repr(value: Any, name: object = "") -> str:
 
 def format_error(error: BaseException) -> str:
     """Return the type and message of an exception on one line, without secrets."""
-    return redact_text(" ".join(f"{type(error).__name__}: {error}".split()))
+    return redact_text(" ".join(f"{type(error).__name__}: {text_of(error)}".split()))
 
 
 _SHORT = reprlib.Repr()

@@ -6,9 +6,11 @@ from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.known import is_known
+from pipeline.declare.plugins import STUDIES
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError, command
+from pipeline.redact import text_of
 from pipeline.stores.asked import read_goal
 from pipeline.stores.store import ResultStore
 
@@ -96,8 +98,8 @@ def named_source(study: Study | StudySource | str) -> StudySource:
     if isinstance(study, StudySource):
         return study
     if not isinstance(study, Study | str):
-        raise BadInputError(f"a study must be a Study, a .py file or module:object, got {study!r}")
-    return source_of(study) if isinstance(study, Study) else find_study(study, {})
+        raise BadInputError(f"a study must be a Study, a name, a .py file or module:object, got {text_of(study, repr)}")
+    return source_of(study) if isinstance(study, Study) else find_study(study, STUDIES)
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:

@@ -24,13 +24,14 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
     Parameters
     ----------
     study : Study, StudySource or str
-        A study, ``module:object``, or the path of a ``.py`` file that defines ``STUDY``.
+        A study, the name of a registered one, ``module:object``, or the path of a ``.py`` file that defines ``STUDY``.
     store : path
         Path or URL of the results: a new location, or a store with the same spec.
     trials, seed, panels, values
         See `Study.configure`.
-    cluster : str, optional
-        ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
+    cluster : str, distributed.Client or Dask cluster, optional
+        Profile (``NAME``, ``FILE`` or ``FILE:PROFILE``), or a client or cluster object of Dask, which is left open.
+        By default Dask's current client, which a printed line names, or without one threads of this process.
     time_limit : float, optional
         Maximum time per block in seconds, including compilation in its process; trials that exceed it by themselves
         are stored as timed out.
@@ -66,9 +67,8 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
     Examples
     --------
     >>> import tempfile
-    >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10]})
+    ...     store = run("hellinger-accuracy", f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10]})
     ...     store.complete
     True
     """

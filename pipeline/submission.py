@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
-from pipeline.clusters.profiles import Profile, load_profile, split_choice
+from pipeline.clusters.profiles import Profile, split_choice
+from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, UserCluster, choose_cluster
 from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
@@ -62,8 +63,8 @@ class Submission:
         is_open, stopped = "ended" not in record, record.get("stopped", "")
         return cls(record["id"], driver, record["started"], address, cluster, is_open, stopped)
 
-    def is_running(self, cluster: str) -> bool | None:
-        """Return True if the scheduler of a profile has the driver, and None if the scheduler does not respond."""
+    def is_running(self, cluster: ClusterChoice) -> bool | None:
+        """Return True if the scheduler of a cluster has the driver, and None if the scheduler does not respond."""
         with _reached(self, cluster) as client:
             return None if client is None else driver_task.has_driver(client, self.driver)
 
@@ -99,8 +100,9 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
 
     Parameters
     ----------
-    cluster : str
-        Profile with the address of a scheduler, required.
+    cluster : str, distributed.Client or Dask cluster
+        Profile with the address of a scheduler, or a client of a scheduler that continues after this process has ended;
+        by default Dask's current client.
     study, store, trials, seed, panels, values, time_limit, until, at_most, within, allow_failures, accept_edited_study
         See `run`.
 
@@ -117,11 +119,12 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
     ExecutionError
         If the scheduler or the workers cannot compute the study.
     """
-    profile = options.profile
-    if profile.address is None:
+    cluster = options.chosen_cluster
+    if not cluster.outlives_process:
         raise BadInputError(
-            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use 'run' "
-            "instead, or start a scheduler with 'dask scheduler'"
+            "cluster must be a profile with the address of a running scheduler, or a client of one, got "
+            f"{cluster.label}, whose scheduler ends with this process; use 'run' instead, or start a scheduler with "
+            "'dask scheduler'"
         )
     computation = configured_computation(study, store, options)
     if options.until is None and computation.pending is not None and not computation.pending:
@@ -133,8 +136,8 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
     record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
     record |= {
         "submission": identifier,
-        "address": profile.address,
-        "cluster": recorded_choice(options.cluster, profile),
+        "address": cluster.address,
+        "cluster": recorded_choice(options.cluster, cluster),
     }
     order = _Order(
         identifier,
@@ -143,7 +146,7 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
         url,
         replace(
             computation.options,
-            cluster=Profile(profile.name, address=profile.address),  # only this process needs its security
+            cluster=Profile(cluster.name, address=cluster.address),  # only this process needs its security
             values=None,
             trials=None,
             progress=False,
@@ -151,7 +154,7 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
         computation.asked,
         record,
     )
-    with connect(profile) as client:
+    with connect(cluster) as client:
         if not driver_task.start_driver(client, identifier, drive, order):
             return None
         try:
@@ -161,9 +164,11 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
             raise
 
 
-def recorded_choice(choice: Any, profile: Profile) -> str:
-    """Return the choice of a profile as a session records it: its file by an absolute path."""
-    return f"{os.path.abspath(split_choice(choice)[0])}:{profile.name}"
+def recorded_choice(choice: Any, cluster: ChosenCluster) -> str:
+    """Return the choice of a profile as a session records it: its file by an absolute path; "" for a client."""
+    if isinstance(cluster, UserCluster):
+        return ""
+    return f"{os.path.abspath(split_choice(os.fspath(choice))[0])}:{cluster.name}"
 
 
 def drive(order: _Order) -> Exception | None:
@@ -195,7 +200,7 @@ def drive(order: _Order) -> Exception | None:
             compute(replace(computation, driver=driver))
     except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:
         return error
-    except Exception as error:
+    except BaseException as error:  # Dask waits forever for a thread that raises another exception
         return ExecutionError(explain(error))
     return None
 
@@ -220,30 +225,30 @@ def last_submission(store: ResultStore) -> Submission | None:
     return Submission.from_record(record) if "submission" in record else None
 
 
-def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Cancellation:
+def cancel(store: str | os.PathLike[str], *, cluster: ClusterChoice = None) -> Cancellation:
     """Close the submission of a store, which ends its driver; committed trials are kept.
 
     Parameters
     ----------
     store : path
         A store.
-    cluster : str, optional
-        Profile with the address of the scheduler of the submission, to wait until its driver has ended. The driver
-        ends without it, within seconds and the time of its current blocks; later writes fail.
+    cluster : str, distributed.Client or Dask cluster, optional
+        Profile with the address of the scheduler of the submission, or its client, to wait until its driver has ended.
+        The driver ends without it, within seconds and the time of its current blocks; later writes fail.
 
     Raises
     ------
     BadInputError
-        If the store does not exist or has no open submission, or if the profile has another address.
+        If the store does not exist or has no open submission, or if the scheduler has another address.
     """
     opened = ResultStore.open(store)
     submission = last_submission(opened)
+    refusal = f"no submission is open for the store {store}; show its status with: {command('status', store)}"
     if submission is None or not submission.is_open:
-        raise BadInputError(
-            f"no submission is open for the store {store}; show its status with: {command('status', store)}"
-        )
+        raise BadInputError(refusal)
     with nullcontext() if cluster is None else _reached(submission, cluster) as client:
-        end_session(opened.url, submission.id, {"cancelled": now()})
+        if not end_session(opened.url, submission.id, {"cancelled": now()}):
+            raise BadInputError(refusal)
         if client is None:
             return Cancellation(submission, None)
         if submission.driver:
@@ -255,16 +260,16 @@ def cancel(store: str | os.PathLike[str], *, cluster: str | None = None) -> Canc
 
 
 @contextmanager
-def _reached(submission: Submission, cluster: str) -> Iterator[Any]:
-    """Connect to the scheduler of a submission by the user's profile; yield None if the scheduler does not respond."""
-    profile = load_profile(cluster)
-    if profile.address is None or profile.address != submission.address:
+def _reached(submission: Submission, cluster: ClusterChoice) -> Iterator[Any]:
+    """Connect to the scheduler of a submission as the user asks; yield None if the scheduler does not respond."""
+    chosen = choose_cluster(cluster)
+    if chosen.address is None or chosen.address != submission.address:
         raise BadInputError(
-            f"cluster must be a profile with the address of the scheduler of {submission}, got profile {profile.name} "
-            f"with {profile.address or 'no address'}"
+            f"cluster must be a profile with the address of the scheduler of {submission}, or its client, got "
+            f"{chosen.label} with {chosen.address or 'no address'}"
         )
     try:
-        with reach_scheduler(profile) as client:
+        with reach_scheduler(chosen) as client:
             yield client
     except UnreachableSchedulerError:
         yield None

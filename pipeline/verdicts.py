@@ -8,9 +8,10 @@ import numpy as np
 import xarray as xr
 
 from pipeline.aggregate import summarise
-from pipeline.declare.claims import Claim, Finding, at_look, level_share
+from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
 from pipeline.declare.study import Study
+from pipeline.errors import require_known
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -51,11 +52,16 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
 
 def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
     """Return the finding that a claim cannot be decided yet, or None."""
-    for panel in claim.needs or summaries:
+    read = claim.panels_read(summaries)
+    if not read:
+        return Finding("undecided", "The store has no panel that the claim reads.")
+    for panel in read:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
         whole, at = summaries[panel], {}
-        for dim, values in claim.needs.get(panel, {}).items():
+        needed = claim.needs.get(panel, {})
+        require_known(f"dimension of panel {panel}", needed, whole.coords, f"claim {claim.name} needs an ")
+        for dim, values in needed.items():
             stored = np.atleast_1d(whole[dim].values)
             absent = [value for value in values if value not in stored]
             if absent:
@@ -67,22 +73,21 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
         ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())
         n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
-        needed = 1 if study.panel(panel).trials is None else claim.min_trials
+        n_least = 1 if study.panel(panel).trials is None else claim.min_trials
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
-        if n_ok < needed:
-            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {needed}.")
+        if n_ok < n_least:
+            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {n_least}.")
     return None
 
 
-def judge_look(study: Study, claim: Claim, summaries: Summaries, look: int) -> Finding:
+def judge_look(study: Study, claim: Claim, summaries: Summaries, number: int) -> Finding:
     """Check a claim at a look, with the share of its error level for this look; the evidence states both."""
     missing = undecided(study, claim, summaries)
     if missing is not None or not claim.level:
         return missing or claim.judge(summaries)
-    with at_look(look):
-        finding = claim.judge(summaries)
-    spent = f"Look {look} spends {level_share(look) * claim.level:.2g} of the error level {claim.level:.2g}."
+    finding = claim.judge(summaries, level_share(number))
+    spent = f"Look {number} spends {level_share(number) * claim.level:.2g} of the error level {claim.level:.2g}."
     return replace(finding, evidence=f"{finding.evidence} {spent}")
 
 

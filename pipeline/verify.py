@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status, evaluate_block
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
@@ -68,7 +68,8 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
                 n_pending += not damage
                 continue
             n_read += 1
-            if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
+            is_repeatable = not setting.method.unseeded
+            if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
@@ -87,7 +88,7 @@ def verify(
     seed: int = 0,
     repair: bool = False,
     study: StudySource | Study | str | None = None,
-    cluster: str | None = None,
+    cluster: ClusterChoice = None,
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
@@ -95,7 +96,8 @@ def verify(
 
     With `repair`, reset damaged blocks to pending, which `resume` computes; rewrite damaged coordinates, metadata and
     root; and replace blocks whose numbers differ from the recomputed ones. `progress` is called with the number of
-    checked blocks and the total. Blocks with a killed or timed-out trial are not recomputed. See `pipeline.resume`.
+    checked blocks and the total. Blocks with a killed or timed-out trial, and of methods with `unseeded`, are not
+    recomputed. See `pipeline.resume`.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")
@@ -111,13 +113,13 @@ def verify(
     works = enumerate(_asked_work(configured, opened))
     checks = ((work, chosen is None or number in chosen) for number, work in works)
     batches = iter(lambda: list(islice(checks, _BATCH)), [])
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     found: list[Verification] = []
     n_done = 0
-    with connect(profile) as client, ExitStack() as stack:
+    with connect(chosen_cluster) as client, ExitStack() as stack:
         session, of_sessions = None, check_sessions(opened)  # before this session adds a record
         if repair:
-            record = {"profile": profile.name, **source.attributes, **describe(source.file), "repaired": True}
+            record = {"profile": chosen_cluster.name, **source.attributes, **describe(source.file), "repaired": True}
             session = stack.enter_context(Session.begin(opened.url, record))
             opened = ResultStore.open(store, session.id, damaged=True)
         of_template = check_template(opened, configured, repair=repair)
@@ -125,7 +127,7 @@ def verify(
             of_sessions = check_sessions(opened, repair=True) | of_sessions
         task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
         stack.enter_context(shipped(client, task))
-        in_flight = TasksInFlight(client)
+        in_flight = stack.enter_context(TasksInFlight(client))
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
             in_flight.submit(len(batch), check_batch, task.run, task.session, batch)

@@ -2,12 +2,14 @@
 
 Other packages give names to their mechanisms by entry points of the group ``dpstudies.mechanisms``.
 
-Mechanisms that release counts with an (ε, δ) guarantee are audited by their exact output distributions. Mechanisms with
-a Rényi guarantee (one draw of a posterior, or counts with normal noise) are calibrated at the first requested order.
+Mechanisms that release counts with an (ε, δ) guarantee are audited by their exact output distributions. If the
+guarantee holds, their draws are compared with these distributions at several data sets (`mechanisms.counts.draws`).
+Mechanisms with a Rényi guarantee (one draw of a posterior, or counts with normal noise) are calibrated at the first
+requested order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +28,7 @@ from mechanisms import (
 )
 from mechanisms.audit import ROUNDING, exceeds, format_excess
 from mechanisms.counts.audit import count_distributions
+from mechanisms.counts.draws import DrawsAudit, audit_draws, compared_datasets
 from mechanisms.counts.mechanism import validate
 from mechanisms.glm.chains import GLM_CHAINS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
@@ -50,6 +53,8 @@ REGISTERED = Plugins(
 """Name -> ``module:object`` of mechanisms registered by other packages; names of built-in mechanisms are reserved."""
 
 _DRAWS, _CONFIDENCE = 40_000, 0.999  # of a bound from draws
+
+_DRAWS_SECONDS = 10.0  # for the comparison of the draws of one mechanism with its distribution
 
 DELTA = 1e-8
 """Default δ of mechanisms with a parameter δ."""
@@ -79,6 +84,12 @@ class Audited:
     evidence: str  # neighbours that attain the largest loss, and the number of compared pairs, in one line
     audit: Audit | None = None  # exact privacy losses; None if the mechanism can only be sampled
     slack: float = 0.0  # of an exact audit
+    draws: DrawsAudit | None = None  # None if the exact losses exceed the guarantee, or there is no pmf or no sampler
+
+    @property
+    def deviates(self) -> bool:
+        """True if draws do not follow the stated distribution."""
+        return self.draws is not None and self.draws.agree is False
 
 
 def _compare(
@@ -138,9 +149,9 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
         in_nats = isinstance(compared, RenyiGuarantee) or compared.is_pure
         in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
         slack = 0.0 if in_nats and abs(one.slack) < ROUNDING * compared.epsilon else one.slack
-        words = ("within", "BROKEN") if one.stated else ("within here", "NOT PRIVATE")
+        words = ("within", "BROKEN") if one.stated or one.deviates else ("within here", "NOT PRIVATE")
         loss = f"{found.epsilon:.6g}"
-        if not one.holds and in_nats and not isinstance(compared, RenyiGuarantee):
+        if not one.holds and not one.deviates and in_nats and not isinstance(compared, RenyiGuarantee):
             loss = format_excess(found.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
         rows.append(
             [
@@ -215,7 +226,8 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
         found = audit_distributions(
             distributions, (compared.epsilon, *question.epsilons), question.orders, available_cores()
         )
-        return _compare(name, stated, compared, found)
+        audited = _compare(name, stated, compared, found)
+        return _with_draws(audited, what, question) if isinstance(what, Mechanism) and audited.holds else audited
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
@@ -223,6 +235,20 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
             raise
         advice = "use fewer records, or another epsilon" if name in (*MECHANISMS, *RENYI) else "correct its code"
         raise BadInputError(f"{name} cannot be evaluated: {type(error).__name__}: {error}; {advice}") from error
+
+
+def _with_draws(audited: Audited, mechanism: Mechanism, question: Question) -> Audited:
+    """Compare draws with the distribution at edges, balanced counts and the worst pair of an audit that holds."""
+    assert audited.audit is not None
+    prior, n = _problem(question)
+    datasets = compared_datasets(n, len(prior), audited.audit.witness)
+    rng = np.random.default_rng(1)
+    delta = question.delta or DELTA
+    draws = audit_draws(mechanism, prior, datasets, question.epsilon, delta, rng, _DRAWS_SECONDS)
+    if draws.agree is False:
+        evidence = f"broken: {draws.text}; that distribution {audited.evidence}"
+        return replace(audited, holds=False, evidence=evidence, draws=draws)
+    return replace(audited, evidence=f"{audited.evidence}; {draws.text}", draws=draws)
 
 
 def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Audited:

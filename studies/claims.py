@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Finding, Stored, claim, critical, verdict
+from pipeline import Finding, Look, claim, verdict
 from pipeline.declare.factors import Factor, format_value
 
-__all__ = ["Stored"]
+__all__ = ["Look"]
 
 p0, p1, p2, p3, p4 = (partial(claim, paper=f"P{number}") for number in range(5))
 
@@ -19,6 +19,12 @@ Summaries = Mapping[str, xr.Dataset]
 
 Estimate = tuple[xr.DataArray, Any]
 """Values and their Monte Carlo standard errors."""
+
+
+def in_panels(panels: Iterable[str], **values: Any) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim that reads the same values of several panels."""
+    return {panel: dict(values) for panel in panels}
+
 
 # Findings
 
@@ -53,15 +59,16 @@ def joined(
     return decorate
 
 
-def smaller(ds: xr.Dataset, measure: str, one: str, other: str, factor: float = 1.0, deviations: float = 4) -> Finding:
+def smaller(ds: xr.Dataset, measure: str, one: str, other: str, deviations: float, factor: float = 1.0) -> Finding:
     """Test if the mean of a method is smaller than `factor` times that of another one in each cell.
 
-    The difference is tested, because a standard error of the ratio is small where the ratio is.
+    Differences are decided by `deviations` standard errors. The difference is tested, because a standard error of the
+    ratio is small where the ratio is.
     """
     found = mean_ratio(ds, measure, one, other)
     where = f", largest at {place(largest(found[0]), found[0].dims)}" if found[0].dims else ""
     return decide(
-        *below(0.0, gap(ds, measure, one, other, factor), critical(deviations)),
+        *below(0.0, gap(ds, measure, one, other, factor), deviations),
         f"Ratio of means of {measure}, {one} to {other}: {shown(found)}{where}.",
     )
 

@@ -9,7 +9,7 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -85,7 +85,7 @@ class Spending:
         return found
 
     def _labelled(self, what: str) -> LedgerFile | None:
-        return None if self.ledger is None else replace(self.ledger, label=what)
+        return None if self.ledger is None else self.ledger.with_label(what)
 
 
 class _ValidError(Exception):

@@ -7,7 +7,6 @@ decides the dash of the line and the fill of the markers: solid and filled for o
 the papers, dotted and hollow for baselines.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -19,6 +18,7 @@ import mechanisms
 from mechanisms.audit import format_excess
 from mechanisms.metadata import Entry
 from mechanisms.regression.gram_samplers import GRAM_METHODS
+from pipeline.interchange import stored_audits as stored_audits
 
 _COLORS = {
     "blue": "#0072B2",
@@ -136,21 +136,20 @@ def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str
     return {**styles, **looks, **broken}
 
 
-def stored_audits(ds: xr.Dataset, by: str) -> dict[str, dict[str, Any]]:
-    """Return the results of `pipeline.Method.audit` by method, from the attributes of a stored dimension."""
-    return json.loads(ds[by].attrs.get("audits", "{}"))
-
-
 def describe_audit(found: Mapping[str, Any]) -> str:
     """Return the result of an audit in a few words.
 
     The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
     the ``loss`` in nats; ``delta`` is there if a broken guarantee has δ > 0, and ``stated`` is the exceeded ε or δ.
+    ``deviates`` is there if draws do not follow the stated distribution, whose loss does not exceed the guarantee.
+    ``draws`` is the number of compared draws per data set if the guarantee holds; stores of version 0.3 have none.
     """
     if found["verdict"] == "unaudited":
         return "unaudited"
     if found["verdict"] == "holds":
-        return f"audited to n = {found['n']}"
+        return f"audited to n = {found['n']}{', draws not compared' if found.get('draws') == 0 else ''}"
+    if "deviates" in found:
+        return f"broken: draws do not follow the stated distribution at n = {found['n']}"
     spent = float(found["delta"] if "delta" in found else found["loss"])
     shown = f"{spent:.3g}" if "delta" in found else f"{spent:.4g}"
     if "stated" in found:
@@ -184,6 +183,14 @@ def looks_of(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> dict[str, 
 def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
     """Return a summary whose methods are named by their labels."""
     return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
+
+
+def label_all_methods(ds: xr.Dataset) -> xr.Dataset:
+    """Return a summary whose methods are named by their labels, in each dimension that has any."""
+    for dim in ds.dims:
+        if stored_audits(ds, dim) or not_private(ds, str(dim)):
+            ds = with_labels(ds, str(dim))
+    return ds
 
 
 MECHANISM_STYLES = _styles(mechanisms.MECHANISMS)

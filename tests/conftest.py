@@ -35,7 +35,7 @@ LONG = (
     "test_extend.py", "test_cluster_check.py", "test_privacy_audit.py", "test_until.py", "test_verify.py",
     "test_hellinger_accuracy.py", "test_exact_inference.py", "test_renyi_audit.py", "test_durability.py",
     "test_laboratory.py", "test_root.py", "test_store.py", "test_soak.py", "test_address.py", "test_audit.py",
-    "test_sampled_audit.py", "test_output.py",
+    "test_sampled_audit.py", "test_output.py", "test_user_cluster.py",
 )  # fmt: skip
 
 # Files whose tests start clusters, servers or browsers and wait for them, so that they depend on the machine's timing.
@@ -43,10 +43,10 @@ TIMING = (
     "test_adaptive.py", "test_address.py", "test_cluster.py", "test_cluster_check.py", "test_execution.py",
     "test_faults.py", "test_foreign_stores.py", "test_isolate.py", "test_kill.py", "test_logs.py",
     "test_object_sessions.py", "test_page.py", "test_serve.py", "test_sessions.py", "test_slurm.py",
-    "test_soak.py", "test_submission.py", "test_worker_checks.py",
+    "test_soak.py", "test_submission.py", "test_user_cluster.py", "test_worker_checks.py",
 )  # fmt: skip
 
-IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies"]
+IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies.registry"]
 MECHANISMS = Path(__file__).with_name("mechanisms")
 
 

@@ -5,7 +5,8 @@ if there are too many possible outputs to enumerate), `permute_and_flip`, `hammi
 `discrete_gaussian` and `optimal`. `projection` maps noisy vectors to counts, and `minimax_post_processing` maps the
 classes of K-norm vectors to counts by a linear program.
 `calibration` and `bound_calibration` find the largest exponents at which a mechanism is ε-DP. `registry` lists all
-mechanisms, `audit` computes their exact privacy loss, and `publish` releases real counts.
+mechanisms, `audit` computes their exact privacy loss, `draws` compares their draws with the stated distributions, and
+`publish` releases real counts.
 
 References
 ----------

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.conjugate import (
@@ -187,13 +187,18 @@ class SampledCounts(CountRelease):
 
     def _draw(self, rng: np.random.Generator, size: int) -> Integers:
         drawn = np.asarray(self.sampler(rng, self.counts.copy(), self.epsilon, self.delta, size))
-        is_valid = drawn.shape == (size, self.k) and drawn.dtype.kind in "iu"
-        if not (is_valid and np.all(drawn >= 0) and np.all(drawn.sum(axis=1) == self.n)):
-            raise ValueError(
-                f"a sampler must return integers >= 0 of shape ({size}, {self.k}) with sums n, got {drawn.dtype} of "
-                f"shape {drawn.shape}; return one release per row"
-            )
-        return drawn.astype(np.int64)
+        return validate_draws(drawn, size, self.n, self.k)
+
+
+def validate_draws(drawn: NDArray[Any], size: int, n: int, k: int) -> Integers:
+    """Return draws as int64 if they are `size` counts of n records in k categories."""
+    is_valid = drawn.shape == (size, k) and drawn.dtype.kind in "iu"
+    if not (is_valid and np.all(drawn >= 0) and np.all(drawn.sum(axis=1) == n)):
+        raise ValueError(
+            f"a sampler must return integers >= 0 of shape ({size}, {k}) with sums n, got {drawn.dtype} of shape "
+            f"{drawn.shape}; return one release per row"
+        )
+    return drawn.astype(np.int64)
 
 
 Build = Callable[[Floats, Integers, float, float], CountRelease]

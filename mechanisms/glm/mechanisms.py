@@ -53,7 +53,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_ndtr
 
-from mechanisms.arguments import Floats, real_array, validate_positive
+from mechanisms.arguments import Floats, real_array, record_array, validate_positive
 from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
@@ -263,8 +263,7 @@ def glm_mechanism(
 
 def validate_design(design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0) -> tuple[Floats, Floats]:
     """Return records as arrays, the design C-contiguous, if norms of rows are ≤ `norm_bound` and labels 0 or 1."""
-    X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
-    y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)
+    X, y = np.ascontiguousarray(real_array("design", design)), record_array("labels", labels)
     if X.ndim != 2 or not X.size or y.shape != (len(X),):
         raise ValueError(f"records must have shapes (n, d) and (n,), got {X.shape} and {y.shape}; pass one per row")
     finite = np.isfinite(X).all(axis=1)

@@ -52,6 +52,10 @@ Moments = tuple[Floats, Floats, Floats]
 """Probability of each region x < a, a ≤ x ≤ b, x > b, and mean and variance of a record in it, shape θ.shape + (3,)."""
 
 
+# Hyperparameters whose posteriors have moments in double precision, of probabilities and of other families
+_ALPHA_RANGE, _PRIOR_RANGE = (1e-12, 1e300), (1e-50, 1e50)
+
+
 @dataclass(frozen=True)
 class Marginal:
     """Distribution with two parameters a and b, and a coordinate φ of θ in which its log density is concave."""
@@ -145,7 +149,8 @@ class Family:
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters of a proper prior as floats.
 
-        They are in the order of the module's table, finite, and > 0 except for the mean of a normal family.
+        They are in the order of the module's table, finite, and > 0 except for the mean of a normal family. Those of
+        probabilities are in [1e-12, 1e300]; others are in [1e-50, 1e50], and a mean is at most 1e50 in size.
         """
         names, least = ", ".join(self.hyperparameters), 2 if self.is_vector else len(self.hyperparameters)
         try:
@@ -158,6 +163,12 @@ class Family:
         if not (np.all(np.isfinite(values)) and np.all(values[self.any_sign :] > 0)):
             positive = f" with {', '.join(self.hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
             raise ValueError(f"prior ({names}) must be finite{positive}, got {prior!r}; choose a proper prior")
+        low, high = _PRIOR_RANGE if self.is_truncated else _ALPHA_RANGE
+        sizes = np.abs(values)
+        if np.any(sizes[self.any_sign :] < low) or np.any(sizes > high):
+            means = f", and {', '.join(self.hyperparameters[: self.any_sign])} at most {high:g} in size"
+            rule = f"prior ({names}) must be in [{low:g}, {high:g}] in double precision{means if self.any_sign else ''}"
+            raise ValueError(f"{rule}, got {prior!r}; choose a less extreme one")
         return tuple(values.tolist())
 
     def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:

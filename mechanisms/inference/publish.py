@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array
+from mechanisms.arguments import Floats, record_array
 from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import find_entry
@@ -142,12 +142,7 @@ def validate_data(data: ArrayLike, family: Family, n: int | None = None, least: 
     if n is not None and family.is_truncated:
         raise ValueError(f"n must be None for the {family.name} family, got {n}; pass the records, each to be bounded")
     size = None if n is None else validate_size(n, least)
-    try:
-        values = data if np.ma.is_masked(data) else np.asarray(data)
-    except (TypeError, ValueError):  # the rows have unequal lengths
-        values = data
-    is_boolean = isinstance(values, np.ndarray) and values.dtype.kind == "b"
-    records = real_array("data", np.asarray(values, dtype=np.float64) if is_boolean else values)
+    records = record_array("data", data)
     if size is not None:
         return _validate_sum(records, family, size), size
     if records.ndim != 1 + family.is_vector or 0 in records.shape[1:] or len(records) < least:

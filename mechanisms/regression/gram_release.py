@@ -62,6 +62,7 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
 
+_LARGEST_BOUND = 1e50  # squares and ratios of half-widths neither overflow nor underflow
 _GROUP = 512  # rows whose integers are in the cache at once
 
 
@@ -86,6 +87,11 @@ class PublicBox:
                 raise ValueError(
                     f"bounds of {name} must be finite numbers LOW < HIGH, got {low:g} and {high:g}; choose a range "
                     "that is plausible without looking at the data, and values outside it are clamped"
+                )
+            if not (max(abs(low), abs(high)) <= _LARGEST_BOUND and high - low >= 1.0 / _LARGEST_BOUND):
+                raise ValueError(
+                    f"bounds of {name} must be at most {_LARGEST_BOUND:g} in size and {1.0 / _LARGEST_BOUND:g} apart, "
+                    f"got {low:g} and {high:g}; change the unit"
                 )
 
     @property

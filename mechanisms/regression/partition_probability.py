@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import Floats, require_generator, validate_integer, validate_number
+from mechanisms.arguments import Floats, real_array, require_generator, validate_integer, validate_number
 from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
@@ -163,7 +163,7 @@ class PartitionProbability(PartitionRelease):
 
     def terms(self, probabilities: ArrayLike) -> Floats:
         """Return what each partition contributes to the aggregate, given the p_j at c cutoffs, shape (..., M, c)."""
-        p = np.asarray(probabilities, dtype=np.float64)
+        p = real_array("probabilities", probabilities)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
                 f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass one per partition"

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, require_generator
+from mechanisms.arguments import Floats, real_array, require_generator
 from mechanisms.metadata import Style, find_entry, register
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
@@ -54,6 +54,7 @@ SCALE_WINDOW = 2.0
 """Half-width of both the window for the centre and the clipping interval, in units of the scale."""
 
 _LOG_WINDOW = 0.5 * math.log(2.0)
+_LARGEST_BOUND = 1e290  # sums of values in ±μ2ᵀ do not overflow, and units of noise for widths of μ2⁻ᵀ do not underflow
 _NEAR = 8.0  # largest expected distance of a value from the centre, in scales
 
 
@@ -194,6 +195,7 @@ class PartitionQuantile(PartitionRelease):
         if not self.method.has_noise:
             return 0.0
         T, M = self.search.doublings, self.n_partitions
+        ratio = min(ratio, 4.0**T)  # the released centre is at most μ2ᵀ, and the scale at least μ2⁻ᵀ
         if not self.method.is_centred:
             counts = np.where(np.arange(T + 1) < T // 2, 0, M)
             return min(1.0, n_quantiles * math.exp(self.search.log_pmf(counts)[-1]))
@@ -267,7 +269,7 @@ class PartitionQuantile(PartitionRelease):
 
     def validate(self, quantiles: ArrayLike, spreads: ArrayLike) -> tuple[Floats, Floats]:
         """Return quantiles and spreads as arrays; raise the same errors as `release`."""
-        q, s = np.asarray(quantiles, dtype=np.float64), np.asarray(spreads, dtype=np.float64)
+        q, s = real_array("quantiles", quantiles), real_array("spreads", spreads)
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
             raise ValueError(
@@ -317,8 +319,8 @@ def partition_quantile(
         Parts of `epsilon`, each > 0, with sum `epsilon`: (scale, centre, noise) for ``quantile-centred``, otherwise
         (bounds, noise).
     start, share, doublings
-        μ, θ and T of `SparseVector`. ``quantile-centred`` searches scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it
-        does not use θ.
+        μ, θ and T of `SparseVector`; μ2⁻ᵀ and μ2ᵀ must be between 1e-290 and 1e290. ``quantile-centred`` searches
+        scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it does not use θ.
 
     Raises
     ------
@@ -346,4 +348,9 @@ def partition_quantile(
         )
     make_search = calibrate_search if method.is_exact else SparseVector
     search = make_search(n_partitions, parts[0], start, share, doublings)
+    if abs(math.log2(search.start)) + doublings > math.log2(_LARGEST_BOUND):
+        raise ValueError(
+            f"mu/2^{doublings} must be >= {1.0 / _LARGEST_BOUND:g} and mu·2^{doublings} <= {_LARGEST_BOUND:g}, got mu "
+            f"= {start:g}; change the unit of the coefficient"
+        )
     return PartitionQuantile(method, int(n_partitions), epsilon, parts, search)

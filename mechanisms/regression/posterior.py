@@ -33,6 +33,7 @@ estimation", Biometrika 104(3), 2017 (powers of the likelihood).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +47,13 @@ from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrio
 from mechanisms.regression.statistics import RegressionStatistics
 
 Substitute = tuple[float, float] | None
+
+POSTERIOR_RANGE = (1e-140, 1e140)
+"""Smallest and largest scale, and largest absolute location, of a posterior that a substitute need not replace.
+
+Squares and quotients of numbers in this range lie between 1e-280 and 1e280. Sums of squares, and the variance of a t
+distribution, which is up to 1e16 times the squared scale, are therefore finite, and a standard deviation is not 0.
+"""
 
 _COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this value are treated as zero
 _ROUNDING = 1e-14  # a standard deviation below this fraction of the mean is treated as rounding error
@@ -94,7 +102,8 @@ class CoefficientPosterior(Posterior):
         b = np.atleast_1d(np.asarray(cutoffs, dtype=np.float64))
         if np.any(np.isnan(b)):
             raise ValueError("cutoffs must be numbers, got NaN; remove NaN")
-        z = (b[..., None] - self.locations[..., None, :]) / self.scales[..., None, :]
+        with np.errstate(over="ignore"):  # the probability is then 0 or 1
+            z = (b[..., None] - self.locations[..., None, :]) / self.scales[..., None, :]
         below, degrees = special.ndtr(z), self.degrees[..., None, None]
         if (finite := np.isfinite(degrees)).any():
             below = np.where(finite, special.stdtr(np.where(finite, degrees, 1.0), z), below)
@@ -107,7 +116,8 @@ class CoefficientPosterior(Posterior):
         z = special.ndtri(p)
         if (finite := np.isfinite(degrees)).any():
             z = np.where(finite, special.stdtrit(np.where(finite, degrees, 1.0), p), z)
-        each = self.locations[..., None, :] + self.scales[..., None, :] * z[..., None]
+        with np.errstate(over="ignore"):  # the quantile is then infinite
+            each = self.locations[..., None, :] + self.scales[..., None, :] * z[..., None]
         found = each[..., 0]
         if each.shape[-1] > 1:
             guess, low, high = self.mean()[..., None] + self.std()[..., None] * z, each.min(axis=-1), each.max(axis=-1)
@@ -167,11 +177,11 @@ def coefficient_posterior(
 
     Coefficient 0 is the intercept if there is one, the error variance σ² is unknown by default, and `power` is the
     power M of the likelihood. `substitute` is the public mean and standard deviation of a normal distribution, which
-    replaces the posterior of each partition whose rows determine no posterior. By default, such a partition raises an
-    error.
+    replaces the posterior of each partition whose rows determine no posterior in `POSTERIOR_RANGE`. By default, such a
+    partition raises an error, or NumPy warns of an overflow.
 
-    The posterior of a partition depends only on its own rows, to the last bit. With `substitute`, no error depends on
-    the rows, so a release that is computed from the posteriors requires no condition on the rows.
+    The posterior of a partition depends only on its own rows, to the last bit. With `substitute`, no error or warning
+    depends on the rows, so a release that is computed from the posteriors requires no condition on the rows.
     """
     d = statistics.n_coefficients
     k = int(validate_number("k", k, f"an integer from 0 to {d - 1}", lambda one: one in range(d), "number from 0"))
@@ -180,13 +190,27 @@ def coefficient_posterior(
     M = np.broadcast_to(real_array("power", power), statistics.n_rows.shape)[..., None]
     if not np.all(np.isfinite(M) & (M > 0)):
         raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
+    with np.errstate() if substitute is None else np.errstate(all="ignore"):  # what overflows is replaced
+        computed, flawed = _compute(statistics, k, prior, error_variance, M, substitute)
+        return _replace(computed, flawed, substitute)
+
+
+def _compute(
+    statistics: RegressionStatistics,
+    k: int,
+    prior: Prior,
+    error_variance: float | None,
+    M: Floats,
+    substitute: Substitute,
+) -> tuple[CoefficientPosterior, NDArray[np.bool_]]:
+    """Return the posteriors, and a mask of partitions whose rows determine none; the powers M have shape (..., 1)."""
     rows = np.multiply(statistics.n_rows, M[..., 0])
     weights, flawed = np.ones((*rows.shape, 1)), np.zeros(rows.shape, dtype=bool)
     is_mixture = isinstance(prior, SemiConjugatePrior) and error_variance is None
     if isinstance(prior, SemiConjugatePrior) and error_variance is not None:
         prior = ConjugatePrior(prior.mean, np.multiply(prior.precision, error_variance))  # the same prior of β
     if isinstance(prior, ConjugatePrior):
-        a, lam, t, residual, centre = _diagonal(statistics, k, prior)
+        a, lam, t, residual, centre = _diagonal(statistics, k, prior, substitute)
         shape, rate = prior.shape + rows / 2, prior.rate + M[..., 0] * residual / 2
         if is_mixture:
             log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
@@ -202,7 +226,7 @@ def coefficient_posterior(
         a, t, residual, flawed = _orthonormal(statistics, k, substitute)
         locations = np.sum(a * t * M, axis=-1, keepdims=True) / (M + inverse_g)
         variances = np.sum(a * a, axis=-1, keepdims=True) / (M + inverse_g)
-        shape = rows / 2 if inverse_g else (rows - d) / 2
+        shape = rows / 2 if inverse_g else (rows - statistics.n_coefficients) / 2
         share = M[..., 0] * inverse_g / (M[..., 0] + inverse_g)
         rate = (M[..., 0] * residual + share * np.sum(t * t, axis=-1)) / 2
     if is_mixture or error_variance is not None:
@@ -214,16 +238,16 @@ def coefficient_posterior(
         _raise_where(exact & ~flawed, f"must have positive residuals {advice}", substitute)
         flawed = flawed | exact
         factor, degrees = np.where(exact, 1.0, rate) / shape, 2.0 * shape
-    found = CoefficientPosterior(weights, locations, np.sqrt(factor[..., None] * variances), degrees)
-    return _replace(found, flawed, substitute)
+    return CoefficientPosterior(weights, locations, np.sqrt(factor[..., None] * variances), degrees), flawed
 
 
 def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute: Substitute) -> CoefficientPosterior:
-    """Return the posteriors `found` after replacing those of flawed partitions by the substitute."""
+    """Return the posteriors `found` after replacing those that are flawed, or out of range, by the substitute."""
     if substitute is None:
         return found
     location, scale = substitute
     first = np.arange(found.weights.shape[-1]) == 0
+    flawed = flawed | ~_is_in_range(found)
     marked = flawed[..., None]
     return CoefficientPosterior(
         np.where(marked, first, found.weights),
@@ -233,6 +257,14 @@ def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute:
     )
 
 
+def _is_in_range(posterior: CoefficientPosterior) -> NDArray[np.bool_]:
+    """Return a mask of the partitions with finite weights, and with locations and scales in `POSTERIOR_RANGE`."""
+    smallest, largest = POSTERIOR_RANGE
+    locations, scales = np.abs(posterior.locations), posterior.scales
+    in_range = (locations <= largest) & (scales >= smallest) & (scales <= largest)
+    return (in_range & np.isfinite(posterior.weights)).all(axis=-1) & (posterior.degrees > 0)
+
+
 def _raise_where(marked: NDArray[np.bool_], message: str, substitute: Substitute = None) -> None:
     """Raise a ValueError for the first marked partition; with a substitute, raise no error."""
     if substitute is None and np.any(marked):
@@ -240,7 +272,32 @@ def _raise_where(marked: NDArray[np.bool_], message: str, substitute: Substitute
         raise ValueError(f"partition {place} {message}")
 
 
-def _least_squares(statistics: RegressionStatistics) -> tuple[Floats, Floats, Floats, Floats]:
+def _decompose(
+    decomposition: Callable[[Floats], tuple[Floats, ...]], matrices: Floats, substitute: Substitute
+) -> tuple[Floats, ...]:
+    """Return the decomposition of each matrix of a stack; with a substitute, NaN for those that have none.
+
+    NumPy raises an error for the whole stack if one matrix is not finite or its iterations do not converge. Such
+    matrices are replaced by the identity matrix, so that the other results are the same as without them, to the last
+    bit.
+    """
+    if substitute is None:
+        return decomposition(matrices)
+    sound: NDArray[np.bool_] = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
+    identity = np.eye(matrices.shape[-1])
+    try:
+        parts = decomposition(np.where(sound[..., None, None], matrices, identity))
+    except np.linalg.LinAlgError:
+        for place in np.argwhere(sound):
+            try:
+                decomposition(matrices[tuple(place)])
+            except np.linalg.LinAlgError:
+                sound[tuple(place)] = False
+        parts = decomposition(np.where(sound[..., None, None], matrices, identity))
+    return tuple(np.where(sound.reshape(sound.shape + (1,) * (part.ndim - sound.ndim)), part, np.nan) for part in parts)
+
+
+def _least_squares(statistics: RegressionStatistics, substitute: Substitute) -> tuple[Floats, Floats, Floats, Floats]:
     """Return C with XᵀX = CCᵀ, its pseudo-inverse, t = C⁻¹Xᵀy and R, where X is (1, x − x̄) or, without intercept, x.
 
     Columns are scaled to unit length so that the rank does not depend on their units.
@@ -253,7 +310,7 @@ def _least_squares(statistics: RegressionStatistics) -> tuple[Floats, Floats, Fl
     XtX, Xty = moments[..., :-1, :-1], moments[..., :-1, -1]
     length = np.sqrt(np.diagonal(XtX, axis1=-2, axis2=-1))
     scale = _inverse(np.where(length > rounding, length, 0.0))
-    values, vectors = np.linalg.eigh(XtX * scale[..., :, None] * scale[..., None, :])
+    values, vectors = _decompose(np.linalg.eigh, XtX * scale[..., :, None] * scale[..., None, :], substitute)
     root = np.sqrt(np.where(values > _COLLINEAR, values, 0.0))
     C = length[..., :, None] * vectors * root[..., None, :]
     C_inverse = np.swapaxes(vectors * scale[..., :, None] * _inverse(root)[..., None, :], -1, -2)
@@ -283,7 +340,7 @@ def _orthonormal(
     statistics: RegressionStatistics, k: int, substitute: Substitute
 ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
     """Return a and t of the estimate β̂_k = a·t, the residual sum of squares, and a mask of collinear partitions."""
-    C, C_inverse, t, residual = _least_squares(statistics)
+    C, C_inverse, t, residual = _least_squares(statistics, substitute)
     collinear = ~np.any(C != 0, axis=-2).all(axis=-1)
     _raise_where(
         collinear,
@@ -300,18 +357,18 @@ def _orthonormal(
 
 
 def _diagonal(
-    statistics: RegressionStatistics, k: int, prior: ConjugatePrior
+    statistics: RegressionStatistics, k: int, prior: ConjugatePrior, substitute: Substitute
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
     """Return a, λ, t, the residual sum of squares and μ_k, as defined in the module docstring."""
     d = statistics.n_coefficients
     mean, L = prior.arrays(d)
-    C, _, t, residual = _least_squares(statistics.add_to_outcome(-mean))
+    C, _, t, residual = _least_squares(statistics.add_to_outcome(-mean), substitute)
     # γ = Tβ transforms the factor of XᵀX to the coordinates Lᵀβ
     T = np.broadcast_to(np.eye(d), (*statistics.n_rows.shape, d, d)).copy()
     if statistics.intercept:
         T[..., 0, 1:] = statistics.means[..., :-1]
     L_inverse = np.linalg.inv(L)
-    P, root, Qt = np.linalg.svd(np.swapaxes(C, -1, -2) @ T @ L_inverse.T)
+    P, root, Qt = _decompose(np.linalg.svd, np.swapaxes(C, -1, -2) @ T @ L_inverse.T, substitute)
     a = Qt @ L_inverse[:, k]
     return a, root**2, np.einsum("...ji,...j->...i", P, t), residual, float(mean[k])
 
@@ -324,7 +381,7 @@ def _integrate_variance(
     With A = `shape` and B = `rate`, ln v has the density ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)).
     The stationary points of the density solve A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)². F is increasing, so
     fixed-point iterations from below and from above enclose all of them. The curvature at a peak is at most 2A + d/8,
-    which determines the step. A partition is unresolved if it requires too many points.
+    which determines the step. A partition is unresolved if it requires too many points, or has no finite statistics.
     """
     A, B = shape[..., None], rate[..., None]
 
@@ -360,19 +417,19 @@ def _integrate_variance(
                 break
             reach = np.where(near, 1.5 * reach, reach)
         ends.append(start + sign * reach)
-    n_points = 2 + ((ends[1] - ends[0]) / step).astype(np.int64)  # number of quadrature points of each partition
-    conflicting = n_points[..., 0] > _MOST_POINTS
+    n_steps = (ends[1] - ends[0]) / step
+    unresolved = ~(n_steps < _MOST_POINTS - 1)
     _raise_where(
-        conflicting,
+        unresolved[..., 0],
         f"must have a posterior of the error variance that {_MOST_POINTS} quadrature points resolve; prior and rows "
         "conflict: use a wider prior",
         substitute,
     )
-    n_points = np.minimum(n_points, _MOST_POINTS)
+    n_points = 2 + np.where(unresolved, 0.0, n_steps).astype(np.int64)  # quadrature points of each partition
     most = int(n_points.max(initial=0))
     # All partitions have as many points as the largest needs; surplus points repeat the last one, with weight 0.
     place = np.arange(most)
     s = ends[0] + (ends[1] - ends[0]) * (np.minimum(place, n_points - 1) / (n_points - 1))
     logs = np.where(place < n_points, log_density(s), -math.inf)
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return s, weights / add_in_order(weights)[..., None], conflicting
+    return s, weights / add_in_order(weights)[..., None], unresolved[..., 0]

@@ -13,7 +13,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.arguments import Floats, Integers, describe, record_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
@@ -224,11 +224,13 @@ def private_regression(
             "bounds must map each column to a pair (low, high), features first and the response last, got none; bounds "
             "from the data would leak them: choose plausible ranges without looking, such as 0 to 120 for an age"
         )
+    if not isinstance(prior, RegressionPrior | None):
+        raise ValueError(f"prior must be a RegressionPrior or None, got {describe(prior)}; pass one")
     box = PublicBox.of({str(name): pair for name, pair in bounds.items()})
     noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
     guarantee = Guarantee(epsilon, 0.0 if delta is None else delta)
     release = check_release(guarantee, "private_regression", rehearsal_seed, ledger, before_release)
-    x, y = np.asarray(features, dtype=np.float64), np.asarray(response, dtype=np.float64)
+    x, y = record_array("features", features), record_array("response", response)
     x = x[:, None] if x.ndim == 1 else x
     if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] != box.p - 1:
         raise ValueError(
@@ -237,9 +239,12 @@ def private_regression(
         )
     chosen = choose_gram_method(method, len(y))
     require_support(box, len(y), noise)
-    sums, n_missing = gram_sums(box, np.column_stack([x, y]))
-    if n_missing:
-        raise ValueError(f"records must have no missing or infinite values, got {n_missing:,} such rows; impute them")
+    records = np.column_stack([x, y])
+    is_finite = np.isfinite(records).all(axis=1)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite))
+        raise ValueError(f"records must be finite, got an invalid value in row {row}; remove or impute such records")
+    sums, _ = gram_sums(box, records)
     released, rng = release_sums(sums, noise, release)
     return regression_from_release(rng, released, box, chosen, prior)
 

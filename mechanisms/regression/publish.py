@@ -37,13 +37,48 @@ from mechanisms.release import (
     LedgerLike,
     noisy_sums_scale,
     open_ledger,
-    require_scale,
 )
 
 _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w
 _LOG_SCALE_STEPS = 8  # number of grid points of w per factor of two
 _DIGITS = 50
+_MOST_DOUBLINGS = 480  # T, so that the number of grid points of c, up to 64·4ᵀ, is a double
+_LARGEST_NOISE = 2.0**52  # largest scale of `ExactNoise.laplace`
+_MOST_BYTES = 2.0**32  # largest memory for the weights of a draw
+
+
+def validate_draws(mechanism: PartitionProbability | PartitionQuantile) -> None:
+    """Raise a ValueError unless the exact noise of a mechanism can be drawn, which depends on public parameters only.
+
+    Releases raise the same errors. Call this function first if something is read or spent before a release.
+    """
+    if not mechanism.method.is_private:
+        raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
+    if isinstance(mechanism, PartitionProbability):
+        noisy_sums_scale(mechanism.epsilon)
+        return
+    noisy_sums_scale(mechanism.split[-1])
+    if not mechanism.method.is_centred:
+        needed = mechanism.search.query_scale * 2**_SEARCH_BITS / _LARGEST_NOISE
+        if needed > 1.0:
+            raise ValueError(
+                f"epsilon of the bounds must be at least {needed * mechanism.split[0]:.2g} for exact noise, got "
+                f"{mechanism.split[0]:g}; increase epsilon, or its part for the bounds"
+            )
+        return
+    if mechanism.search.doublings > _MOST_DOUBLINGS:
+        raise ValueError(
+            f"doublings must be at most {_MOST_DOUBLINGS} for exact draws of {mechanism.name}, got "
+            f"{mechanism.search.doublings}; use fewer"
+        )
+    # about 2M steps have weights up to e^(εM/2)
+    n_bytes = mechanism.n_partitions**2 * max(mechanism.split[:2]) * math.log2(math.e) / 8
+    if n_bytes > _MOST_BYTES:
+        raise ValueError(
+            f"exact draws of {mechanism.name} must need at most {_MOST_BYTES / 1e9:.2g} GB, got {n_bytes / 1e9:.2g} GB "
+            f"for {mechanism.n_partitions:,} partitions and epsilon = {mechanism.epsilon:g}; decrease one of them"
+        )
 
 
 def publish_probabilities(
@@ -58,10 +93,11 @@ def publish_probabilities(
     The aggregate differs from the one with continuous noise by at most 2⁻³³·M times the range of a contribution. The
     entry in the ledger is the joint guarantee of all cutoffs; see `mechanisms.publish_sums` for `before_release`.
     """
+    validate_draws(mechanism)
     terms = mechanism.terms(probabilities)
+    _require_columns("probabilities", terms)
     guarantee = joint_guarantee(mechanism, terms.shape[-1])
     release = CheckedRelease(guarantee, "publish_probabilities", open_ledger(ledger), before_release)
-    noisy_sums_scale(mechanism.epsilon)
     high = 1.0 if mechanism.method.is_mean else mechanism.sensitivity
     noisy = release.enter().noisy_sums(terms, 0.0, high, mechanism.epsilon)
     return mechanism.postprocess(noisy / mechanism.n_partitions if mechanism.method.is_mean else noisy)
@@ -79,17 +115,17 @@ def publish_quantiles(
 
     The entry in the ledger is the joint guarantee of all quantiles; see `mechanisms.publish_sums` for `before_release`.
     """
+    validate_draws(mechanism)
     q, s = mechanism.validate(quantiles, spreads)
+    _require_columns("quantiles", q)
     guarantee = joint_guarantee(mechanism, q.shape[1])
     release = CheckedRelease(guarantee, "publish_quantiles", open_ledger(ledger), before_release)
-    noisy_sums_scale(mechanism.split[-1])
-    if not mechanism.method.is_centred:
-        require_scale(max(mechanism.search.threshold_scale, mechanism.search.query_scale) * 2**_SEARCH_BITS)
     noise = release.enter()
 
     def noisy_mean(values: Floats, centre: float, half_width: float) -> float:
-        total = noise.noisy_sums(values[:, None], centre - half_width, centre + half_width, mechanism.split[-1])
-        return float(total[0]) / mechanism.n_partitions
+        # the ends of a narrow interval far from 0 may be equal after rounding; those of the differences are not
+        total = noise.noisy_sums((values - centre)[:, None], -half_width, half_width, mechanism.split[-1])
+        return centre + float(total[0]) / mechanism.n_partitions
 
     return mechanism.combine(
         q,
@@ -98,6 +134,14 @@ def publish_quantiles(
         partial(_search, noise, mechanism.search),
         noisy_mean,
     )
+
+
+def _require_columns(name: str, values: Floats) -> None:
+    if values.ndim != 2 or not values.size:
+        raise ValueError(
+            f"{name} must have shape (M, c) with c >= 1, got {values.shape}; pass those of one data set, a row per "
+            "partition"
+        )
 
 
 def joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:

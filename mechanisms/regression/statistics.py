@@ -31,6 +31,9 @@ from mechanisms.arguments import Floats, Integers, validate_integer
 from mechanisms.jit import kernel
 from mechanisms.privacy_parameters import validate_size
 
+LARGEST_NUMBER = 1e140
+"""Largest absolute value of rows for which sums of squares and their products with 10⁹ rows are finite."""
+
 
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:

@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from mechanisms.arguments import describe, is_real
 from mechanisms.privacy import Guarantee, Neighbouring, Status
 
 _BUDGET = "budget"
+_MAX_REPLACEMENTS = 100  # of the file while a process waits for its lock
 _EXACT = Context(prec=1_100)  # digits of sums of doubles from 5e-324 to 1.8e308
 
 
@@ -106,6 +107,7 @@ class LedgerFile:
     path: str
     budget: Loss | None
     label: str | None
+    file: str = field(init=False)  # absolute path, which a change of the folder or another process leaves
 
     def __init__(
         self, path: str | os.PathLike[str], budget: BudgetLike | None = None, *, label: str | None = None
@@ -115,7 +117,14 @@ class LedgerFile:
         if not (label is None or isinstance(label, str)):
             raise ValueError(f"label must be a string, got {describe(label)}; pass the name of the release")
         total = None if budget is None else _as_loss(budget)
-        vars(self).update(path=os.fspath(path), budget=total, label=label)
+        name = os.fspath(path)
+        vars(self).update(path=name, budget=total, label=label, file=os.path.abspath(name))
+
+    def with_label(self, label: str) -> LedgerFile:
+        """Return this ledger with another text of the lines that its releases add."""
+        labelled = LedgerFile(self.path, self.budget, label=label)
+        vars(labelled).update(file=self.file)
+        return labelled
 
     def check(self, *guarantees: Guarantee) -> Loss:
         """Return the rest of the budget after releases with these guarantees, without writing; raise if it is < 0."""
@@ -144,7 +153,7 @@ class LedgerFile:
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
                 _remaining, whole, budget = self._remaining(content, guarantee)
                 first = {_BUDGET: float(budget.epsilon), **({"delta": float(budget.delta)} if budget.delta else {})}
-                lines = [entry] if whole else [first, entry]
+                lines = [entry] if whole.strip() else [first, entry]
                 missing_end = b"\n" if whole and not whole.endswith(b"\n") else b""
                 added = missing_end + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 os.ftruncate(descriptor, len(whole))
@@ -156,7 +165,8 @@ class LedgerFile:
 
     def _read(self) -> bytes:
         try:
-            with open(self.path, "rb") as file:
+            with open(os.open(self.file, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe has no end
+                _require_regular(file.fileno())
                 return file.read()
         except FileNotFoundError:
             return b""
@@ -168,19 +178,23 @@ class LedgerFile:
         """Yield a descriptor of the file, which is created if it is absent, while no other process writes to it."""
         import fcntl  # of POSIX only; the rest of the package needs no POSIX system
 
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # the lock is held until the descriptor is closed
-            yield descriptor
-            folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
+        file = os.path.realpath(self.file)
+        for _ in range(_MAX_REPLACEMENTS):
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
             try:
-                os.fsync(folder)  # so that a new file survives a crash
+                _require_regular(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not _is_same(descriptor, file):
+                    continue  # the file was replaced while this process waited for the lock
+                yield descriptor
+                if not _is_same(descriptor, file):
+                    raise OSError(errno.EAGAIN, "the file was replaced by another one during the entry")
+                _sync_folder(file)  # so that a new file survives a crash
+                return
             finally:
-                os.close(folder)
-        finally:
-            os.close(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the same open file
+                os.close(descriptor)
+        raise OSError(errno.EAGAIN, "the file is replaced by another one again and again")
 
     def _remaining(self, content: bytes, *guarantees: Guarantee) -> tuple[Loss, bytes, Loss]:
         """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
@@ -188,10 +202,14 @@ class LedgerFile:
         last = lines.pop()
         if last and _parse(last) is not None:
             lines.append(last)
-        else:
+        elif not last or _is_cut_off(last):
             whole = content[: len(content) - len(last)]
+        else:
+            lines.append(last)  # other text, which is refused
         losses: list[Loss] = []
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             key, loss = _parse(line) or ("", None)
             if loss is None or key != ("epsilon" if losses else _BUDGET):
                 wanted = "epsilon" if losses else _BUDGET
@@ -202,10 +220,10 @@ class LedgerFile:
             losses.append(loss)
         budget = losses[0] if losses else self.budget
         if budget is None:
-            raise ValueError(f"--budget must be given for the new ledger {self.path}, got none; pass a total epsilon")
+            raise ValueError(f"a budget must be given for the new ledger {self.path}, got none; pass a total epsilon")
         if self.budget not in (None, budget):
             raise ValueError(
-                f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit --budget"
+                f"budget must be {budget}, the budget of the ledger {self.path}, got {self.budget}; omit it"
             )
         spent, asked = _add(losses[1:]), _add(map(Loss.of, guarantees))
         is_doubled = any(guarantee.relation is not Neighbouring.REPLACE_ONE for guarantee in guarantees)
@@ -218,11 +236,12 @@ class LedgerFile:
                     f"{float(wish):g}; nothing was released{remedy}"
                 )
             if both > total:
+                other = "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
                 raise ValueError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
                     f"the ledger {self.path}, got {float(wish):g}; nothing was released{remedy}"
                     + (name == "delta")
-                    * "; omit --delta, or start the ledger of other records with --budget 3:1e-6"
+                    * other
                 )
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), whole, budget
 
@@ -245,8 +264,31 @@ def _as_loss(budget: BudgetLike) -> Loss:
     if not (epsilon.is_finite() and epsilon > 0):
         raise ValueError(f"budget must be finite and > 0, got {epsilon}; pass the total epsilon, such as 3")
     if not (delta.is_finite() and 0 <= delta < 1):
-        raise ValueError(f"delta of the budget must be in [0, 1), got {delta}; pass e.g. --budget 3:1e-6")
+        raise ValueError(f"delta of the budget must be in [0, 1), got {delta}; pass e.g. 3:1e-6")
     return Loss(epsilon, delta)
+
+
+def _require_regular(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def _is_same(descriptor: int, file: str) -> bool:
+    """Return True if an open file is the one at a path."""
+    opened = os.fstat(descriptor)
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return False
+    return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _sync_folder(file: str) -> None:
+    folder = os.open(os.path.dirname(file), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _add(losses: Iterable[Loss]) -> Loss:
@@ -267,8 +309,20 @@ def _parse(line: bytes) -> tuple[str, Loss] | None:
     if len(keys) != 1:
         return None
     loss = Loss(entry[keys[0]], entry.get("delta", Decimal()))
-    is_decimal = all(isinstance(number, Decimal) and number.is_finite() for number in loss)
+    is_decimal = all(isinstance(number, Decimal) and number.is_finite() and _is_double(number) for number in loss)
     if not is_decimal or not 0 <= loss.delta < 1:
         return None
     is_loss = loss.epsilon > 0 or (loss.epsilon == 0 < loss.delta and keys[0] == "epsilon")
     return (keys[0], loss) if is_loss else None
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """Return True if a line is the beginning of a budget or of an entry, as a crash leaves it."""
+    return any(line.startswith(start) or start.startswith(line) for start in (b'{"budget": ', b'{"epsilon": ')) and (
+        not line.endswith(b"}")
+    )
+
+
+def _is_double(number: Decimal) -> bool:
+    """Return True for numbers between those of doubles, whose sums are exact."""
+    return not number or -400 < number.adjusted() < 400

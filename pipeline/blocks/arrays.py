@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.declare.factors import integer_range
+
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return values cast to a dtype, and the mask of those that it cannot represent; floats may be rounded."""
+    """Return values cast to a dtype, and the mask of those that a store cannot represent; floats may be rounded."""
     if given.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")
-    target = np.dtype(dtype)
+    array, is_wrong = _cast(given, np.dtype(dtype))
+    if array.dtype.kind in "iu":
+        least, greatest = integer_range(dtype)
+        is_wrong = is_wrong | (array < least) | (array > greatest)
+    return array, is_wrong
+
+
+def _cast(given: np.ndarray, target: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return values cast to a dtype, and the mask of those that it cannot represent."""
     with np.errstate(invalid="ignore", over="ignore"):
         array = given.astype(target)
     if np.can_cast(given.dtype, target, "safe"):
@@ -35,7 +45,7 @@ def describe_range(dtype: str) -> str:
         return "0 or 1"
     if target.kind == "f":
         return f"at most {float(np.finfo(target).max):g} in absolute value, or infinite"
-    return f"an integer in {np.iinfo(target).min} ... {np.iinfo(target).max}"
+    return "an integer in {} ... {}".format(*integer_range(dtype))
 
 
 def freeze_arrays(data: Any) -> None:

@@ -5,25 +5,23 @@ for each trial; exceptions of methods do not reach the caller. The status of a t
 its block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
 """
 
-import os
-import traceback
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays, leaves
+from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays
+from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
+from pipeline.blocks.returned import as_numbers
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError
-from pipeline.redact import redact_text
+from pipeline.faults import is_interrupt
 
 
 class Status(IntEnum):
@@ -100,8 +98,11 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
     computed: list[Outcome] = []
     if len(applicable) > 1:  # evaluate all settings in one call, unless it raises
-        with suppress(Exception, SystemExit):
+        try:
             computed = _compute(study, panel, cell, block.trials, applicable)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
     if not computed:
         computed = [_evaluate_parts(study, panel, cell, block.trials, setting, budget) for setting in applicable]
     outcomes = iter(computed)
@@ -111,35 +112,23 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     ]
 
 
-def simulate_block(study: Study, block: Block) -> None:
-    """Simulate the data of a block and discard them."""
+def evaluate_in_thread(
+    study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None
+) -> list[Outcome]:
+    """Evaluate as `evaluate_block`, outside of the main thread, in which an interrupt would be one by the user."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(evaluate_block, study, block, settings, budget).result()
+
+
+def simulate_block(study: Study, block: Block) -> Any:
+    """Simulate the data of a block, and return them, or None if the simulation raises an exception."""
     panel = study.panel(block.panel)
-    _simulate(study, panel, panel.cells()[block.cell], block.trials)
-
-
-def require_seeded(study: Study, block: Block) -> None:
-    """Raise BadInputError if two simulations of the first trial of a block differ in an array or a number."""
-    panel, trial = study.panel(block.panel), block.trials[:1]
-    cell = panel.cells()[block.cell]
     try:
-        first, second = (list(leaves(_simulate(study, panel, cell, trial))) for _ in range(2))
-    except (Exception, SystemExit):  # the evaluation isolates and reports errors
-        return
-    kinds = (np.ndarray, np.generic, int, float, complex)
-    pairs = [(a, b) for a, b in zip(first, second, strict=False) if isinstance(a, kinds) and isinstance(b, kinds)]
-    if not all(_equal(np.asarray(a), np.asarray(b)) for a, b in pairs):
-        raise BadInputError(
-            f"simulate of panel {panel.name} must return the same data whenever it is called with equal streams, got "
-            "different data from two calls; draw all random numbers from streams, not from np.random or random, and "
-            "choose a new --store"
-        )
-
-
-def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return True for arrays with the same values; objects are not compared."""
-    if first.dtype.hasobject or second.dtype.hasobject:
-        return True
-    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc" and second.dtype.kind in "fc")
+        return _simulate(study, panel, panel.cells()[block.cell], block.trials)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return None
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
@@ -157,7 +146,7 @@ def _streams(study: Study, panel: Panel, role: str, values: Mapping[str, Value],
 
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
     """Simulate trials, and return read-only data, which all settings share."""
-    data = panel.simulate({**panel.fixed_values, **cell}, _streams(study, panel, "data", cell, trials))
+    data = call(panel.simulate, {**panel.fixed_values, **cell}, _streams(study, panel, "data", cell, trials))
     freeze_arrays(data)
     return data
 
@@ -171,33 +160,20 @@ def _compute(
         role = setting.method.stream_key or setting.method.name
         chosen.append((setting.method, {**panel.fixed_values, **setting.values}))
         streams.append(_streams(study, panel, role, {**cell, **setting.values}, trials))
-    results = panel.evaluate(data, chosen, streams)
+    results = call(panel.evaluate, data, chosen, streams)
     if len(results) != len(settings):
         raise ValueError(f"evaluate must return {len(settings)} results, one per setting, got {len(results)}")
-    return [_outcome(panel, len(trials), result) for result in results]
+    return [_outcome(panel, trials, result) for result in results]
 
 
 def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome | None:
     """Evaluate one setting; after an error, return None for several trials, and a failed outcome for a single one."""
     try:
         return _compute(study, panel, cell, trials, [setting])[0]
-    except (Exception, SystemExit) as error:
-        if len(trials) > 1:
-            return None
-        return unevaluated(panel, 1, Status.FAILED, redact_text(_describe(study, error)))
-
-
-def _describe(study: Study, error: BaseException) -> str:
-    """Return the cause of an exception, with file and line of the last call in a file of the study, and the traceback.
-
-    Lines of markers below code are omitted, since options of Python and versions change them.
-    """
-    own = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
-    calls = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    file, line = next((call for call in reversed(calls) if call[0] in own), calls[-1])
-    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    kept = [one for one in lines if one.strip(" ~^|") or not one.strip()]
-    return "\n".join([f"{os.path.basename(imported_from(file))}:{line}: {kept[-1]}", *kept])
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return None if len(trials) > 1 else unevaluated(panel, 1, Status.FAILED, describe_exception(study, error))
 
 
 def _evaluate_parts(
@@ -259,38 +235,62 @@ def keep_ok(panel: Panel, stored: Outcome, computed: Outcome) -> Outcome:
     )
 
 
-def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
+def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     """Check the result of a method against the declared measures, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
+    n_trials = len(trials)
     error = np.array(result.get("error", [""] * n_trials), dtype=object)
     if error.shape != (n_trials,):
         raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
+    error[:] = [describe_reported(reason) for reason in error]
     values = {}
     for measure in panel.measures:
-        given = np.asarray(result[measure.name])
-        shape = _shape(panel, measure, n_trials)
-        if given.shape != shape:
-            raise ValueError(f"{measure.name} must have shape {shape}, got {given.shape}")
-        array, wrong = cast_values(measure.name, given, measure.dtype)
-        values[measure.name] = array
-        if wrong.any():
-            refused = f"{measure.name} must be {describe_range(measure.dtype)}, got "
-            if not measure.per_trial:
-                raise ValueError(f"{refused}{given[wrong].flat[0]}")
-            rows, by_trial = wrong.reshape(n_trials, -1), given.reshape(n_trials, -1)
-            for trial in np.flatnonzero(rows.any(axis=1) & (error == "")):
-                error[trial] = f"{refused}{by_trial[trial][rows[trial]][0]}"
-        if measure.per_trial and not measure.ragged and array.dtype.kind == "f":
-            undefined = np.isnan(array).reshape(n_trials, -1).any(axis=1)
-            error[undefined & (error == "")] = f"{measure.name} is NaN"
+        values[measure.name], defects = _checked_values(panel, measure, trials, result[measure.name])
+        if defects and not measure.per_trial:
+            raise ValueError(defects[0])
+        for trial, defect in defects.items():
+            error[trial] = error[trial] or defect
     failed = error != ""
-    error[failed] = [redact_text(str(text)) for text in error[failed]]
     for measure in panel.measures:
         if measure.per_trial and failed.any():
             values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
+
+
+def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -> tuple[np.ndarray, dict[int, str]]:
+    """Return the values of a measure with its dtype, and a defect of each trial, or of 0 without trials, that has one.
+
+    Missing values of a ragged measure are NaN.
+    """
+    name, shape = measure.name, _shape(panel, measure, len(trials))
+    array, is_missing = as_numbers(name, given, _axes(panel, measure, trials))
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    may_miss = measure.ragged and np.dtype(measure.dtype).kind == "f"
+    values, is_wrong = cast_values(name, np.where(is_missing, 0, array) if is_missing.any() else array, measure.dtype)
+    if may_miss:
+        values[is_missing] = np.nan
+    n_rows = len(trials) if measure.per_trial else 1
+    defects: dict[int, str] = {}
+    is_nan = np.isnan(values) if values.dtype.kind == "f" and measure.per_trial and not measure.ragged else False
+    for is_bad, reason in (
+        (np.zeros_like(is_missing) if may_miss else is_missing, lambda value: f"{name} is masked or missing"),
+        (is_wrong, lambda value: f"{name} must be {describe_range(measure.dtype)}, got {value}"),
+        (np.broadcast_to(is_nan, shape), lambda value: f"{name} is NaN"),
+    ):
+        rows, by_row = is_bad.reshape(n_rows, -1), array.reshape(n_rows, -1)
+        for row in np.flatnonzero(rows.any(axis=1)):
+            defects.setdefault(int(row), reason(by_row[row][rows[row]][0]))
+    return values, defects
+
+
+def _axes(panel: Panel, measure: Measure, trials: range) -> dict[str, Sequence[Any]]:
+    """Return the dimensions of a measure in a block, with their values."""
+    by_name = {axis.name: axis.values for axis in panel.outputs}
+    first: dict[str, Sequence[Any]] = {"trial": trials} if measure.per_trial and panel.trials is not None else {}
+    return first | {dim: by_name[dim] for dim in measure.dims}
 
 
 def _shape(panel: Panel, measure: Measure, n_trials: int) -> tuple[int, ...]:

@@ -1,10 +1,11 @@
-"""Connections to Dask clusters, which are started from a profile or reached at its address."""
+"""Connections to Dask clusters: started from a profile, reached at its address, or of the user."""
 
 import logging
 import os
 import re
 import shlex
 import ssl
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Client, LocalCluster, Worker, WorkerPlugin
 from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
@@ -20,12 +21,15 @@ from pipeline.clusters import rules
 from pipeline.clusters.launch import available_cores, make_launch, obstacle
 from pipeline.clusters.logs import filtered_logs
 from pipeline.clusters.profiles import Profile
+from pipeline.clusters.user_cluster import ChosenCluster, UserCluster, open_client, released_thread
 from pipeline.errors import BadInputError, command
 from pipeline.redact import format_error, redact_text, short_repr
 
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # time in seconds after which a cluster without workers is reported
+# nannies restart lost workers, which the cluster would otherwise remove if their restarts take longer
+_LOCAL_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1000d"}
 _HINTS = {
     "local": "see the messages above, and free memory or stop other processes",
     "ssh": "check on the hosts that dask starts with the remote_python of the profile",
@@ -64,30 +68,58 @@ class Environment(WorkerPlugin):
 
 
 @contextmanager
-def connect(profile: Profile) -> Iterator[Client]:
-    """Start the cluster of a profile, or connect to it, and prepare its workers; stop a started cluster at the end."""
-    plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
-    with reach(profile) as client:
+def connect(cluster: ChosenCluster) -> Iterator[Client]:
+    """Start the cluster of a profile, or connect to it, and prepare its workers; stop a started cluster at the end.
+
+    A client of the user is used, and left open.
+    """
+    plugin_env = make_launch(cluster).plugin_env if isinstance(cluster, Profile) and cluster.address is None else {}
+    with reach(cluster) as client:
+        if isinstance(cluster, UserCluster) and cluster.is_current:
+            print(_describe_use(cluster, client), file=sys.stderr)
         try:
             if plugin_env:
                 client.register_plugin(Environment(plugin_env))
             client.run(available_cores)
         except OSError as error:
             raise UnreachableSchedulerError(
-                f"the connection to the scheduler or to a worker of profile {profile.name} was lost: "
+                f"the connection to the scheduler or to a worker of {cluster.label} was lost: "
                 f"{format_error(error)}; restart what has ended, and repeat the command"
             ) from error
         except Exception as error:
             raise BadInputError(
-                f"workers of profile {profile.name} cannot load dpstudies: {format_error(error)}; install the same "
-                "version there"
+                f"workers of {cluster.label} cannot load dpstudies: {format_error(error)}; install the same version "
+                "there"
             ) from error
         yield client
 
 
+def _describe_use(cluster: UserCluster, client: Client) -> str:
+    """Return the line that names the client which is used because no cluster was named."""
+    threads = client.nthreads().values()
+    return (
+        f"computing on {cluster.label} at {redact_text(cluster.address)} (workers: {len(threads):,}, threads: "
+        f"{sum(threads):,}); pass cluster='threads' for threads of this process"
+    )
+
+
 @contextmanager
-def reach(profile: Profile) -> Iterator[Client]:
+def reach(cluster: ChosenCluster) -> Iterator[Client]:
     """Connect as in `connect`, but do not prepare the workers, which may have different code or none."""
+    if isinstance(cluster, Profile):
+        with _reach_profile(cluster) as client:
+            yield client
+        return
+    with filtered_logs(), released_thread(), open_client(cluster) as client:
+        # settings that another run at the same time restores are not set again, since this run would restore them later
+        is_set = all(dask.config.get(name, None) == value for name, value in _LOCAL_SETTINGS.items())
+        with dask.config.set(_LOCAL_SETTINGS if isinstance(client.cluster, LocalCluster) and not is_set else {}):
+            _await_worker(client, cluster)
+            yield client
+
+
+@contextmanager
+def _reach_profile(profile: Profile) -> Iterator[Client]:
     settings: dict[str, Any] = {
         "distributed.admin.low-level-log-length": 10,  # log entries kept per worker; Dask's default is 1,000
         # seconds of queued work per thread that an adaptive cluster aims at; tasks take about a second
@@ -97,8 +129,8 @@ def reach(profile: Profile) -> Iterator[Client]:
     }
     if profile.address is not None:  # the processes of a started cluster may take longer on a busy machine
         settings["distributed.comm.timeouts.connect"] = f"{_CONNECT_SECONDS}s"
-    if profile.class_name == "LocalCluster":  # nannies restart lost workers
-        settings["distributed.deploy.lost-worker-timeout"] = "1000d"
+    if profile.class_name == "LocalCluster":
+        settings |= _LOCAL_SETTINGS
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
         if profile.address is not None:
@@ -112,11 +144,16 @@ def reach(profile: Profile) -> Iterator[Client]:
 
 
 @contextmanager
-def reach_scheduler(profile: Profile) -> Iterator[Client]:
-    """Connect to the scheduler at the address of a profile, with or without workers, to query its tasks."""
+def reach_scheduler(cluster: ChosenCluster) -> Iterator[Client]:
+    """Connect to the scheduler at the address of a cluster, with or without workers, to query its tasks."""
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
-    with dask.config.set(timeout), filtered_logs(), closing(_reach_address(profile, _ASK_SECONDS)) as client:
-        yield client
+    with dask.config.set(timeout), filtered_logs():
+        if isinstance(cluster, Profile):
+            with closing(_reach_address(cluster, _ASK_SECONDS)) as client:
+                yield client
+            return
+        with open_client(cluster) as client:
+            yield client
 
 
 def dashboard_address(client: Client) -> str:
@@ -133,41 +170,50 @@ def requested_workers(profile: Profile, client: Client) -> int:
     return max(1, profile.scale or 0, len(getattr(client.cluster, "plan", ())))
 
 
-def most_threads(profile: Profile, client: Client) -> int:
-    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1."""
+def most_threads(cluster: ChosenCluster, client: Client) -> int:
+    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
+
+    The maximum of a cluster of the user is unknown, and taken as twice the current number, so that it can grow.
+    """
     threads = list(client.nthreads().values())
-    workers = max(requested_workers(profile, client), profile.adapt.get("maximum", 0))
-    if "maximum_jobs" in profile.adapt:
-        workers = max(workers, profile.adapt["maximum_jobs"] * make_launch(profile).kwargs["processes"])
+    if isinstance(cluster, UserCluster):
+        return max(1, 2 * sum(threads))
+    workers = max(requested_workers(cluster, client), cluster.adapt.get("maximum", 0))
+    if "maximum_jobs" in cluster.adapt:
+        workers = max(workers, cluster.adapt["maximum_jobs"] * make_launch(cluster).kwargs["processes"])
     return max(sum(threads), workers * max(threads, default=1))
 
 
-def _await_worker(client: Client, profile: Profile) -> None:
+def _await_worker(client: Client, cluster: ChosenCluster) -> None:
     """Wait for the first worker; warn if none joins soon, and raise BadInputError after `Profile.wait` seconds."""
-    # an adaptive cluster starts workers only for tasks
-    wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []
-    first = min(_SILENT_SECONDS, profile.wait)
+    # an adaptive cluster, which a cluster of the user may be, starts workers only for tasks
+    is_adaptive = not client.nthreads() if isinstance(cluster, UserCluster) else cluster.adapt
+    wanted = [client.submit(os.getpid, pure=False)] if is_adaptive else []
+    first = min(_SILENT_SECONDS, cluster.wait)
     try:
-        with suppress(TimeoutError) if first < profile.wait else nullcontext():
+        with suppress(TimeoutError) if first < cluster.wait else nullcontext():
             client.wait_for_workers(1, timeout=first)
             return
         warnings.warn(
-            f"no worker has joined the cluster of profile {profile.name} after {first:g} s; waiting up to "
-            f"{profile.wait:g} s, Ctrl-C cancels; {_hint(profile)}",
+            f"no worker has joined the cluster of {cluster.label} after {first:g} s; waiting up to "
+            f"{cluster.wait:g} s, Ctrl-C cancels; {_hint(cluster)}",
             stacklevel=2,
         )
-        client.wait_for_workers(1, timeout=profile.wait - first)
+        client.wait_for_workers(1, timeout=cluster.wait - first)
     except TimeoutError as error:
         raise BadInputError(
-            f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): "
-            f"{_hint(profile)}, or increase wait in the profile"
+            f"no worker has joined the cluster of {cluster.label} (waited {cluster.wait:g} s): {_hint(cluster)}"
+            f"{', or increase wait in the profile' if isinstance(cluster, Profile) else ''}"
         ) from error
     finally:
         client.cancel(wanted)
 
 
-def _hint(profile: Profile) -> str:
+def _hint(cluster: ChosenCluster) -> str:
     """Return advice to print when no worker has joined a cluster."""
+    if isinstance(cluster, UserCluster):
+        return "start workers, such as with cluster.scale(2), or wait for them with client.wait_for_workers(1)"
+    profile = cluster
     launch = None if profile.address is not None else make_launch(profile)
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""

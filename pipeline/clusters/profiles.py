@@ -64,6 +64,16 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # of workers
     wait: float = 60  # maximum time in seconds to wait for the first worker
 
+    @property
+    def label(self) -> str:
+        """Phrase for messages."""
+        return f"profile {self.name}"
+
+    @property
+    def outlives_process(self) -> bool:
+        """True if the scheduler continues after this process has ended."""
+        return self.address is not None
+
 
 THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 
@@ -72,6 +82,11 @@ def load_profile(choice: str | None) -> Profile:
     """Return the profile for a ``--cluster`` option (``FILE``, ``FILE:PROFILE`` or a name), by default `THREADS`."""
     if choice is None:
         return THREADS
+    if _ADDRESS.fullmatch(choice):
+        raise BadInputError(
+            f"a cluster must be a profile, got the address {choice}; name a profile with this address in "
+            f"{_LOCAL_FILE}, or in Python pass a client of it"
+        )
     path, name = split_choice(choice)
     if not path:
         raise BadInputError(f"{unknown('profile', name, profile_files())}; or pass FILE:PROFILE")

@@ -2,21 +2,25 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any, Literal
 
 from pipeline.declare.factors import Value
+from pipeline.errors import BadInputError
+from pipeline.redact import short_repr
 
 Kind = Literal["conclusion", "addition", "self-check"]
 Verdict = Literal[
     "reproduced", "not reproduced", "holds", "does not hold", "passed", "failed", "corrected", "undecided"
 ]
 Check = Callable[[Any], "Finding"]
-Needs = Mapping[str, Mapping[str, tuple[Value, ...]]]
-"""Panel -> dimension -> values that must be stored to decide a claim."""
+Needs = Mapping[str, Mapping[str, Value | tuple[Value, ...]]]
+"""Panel -> dimension -> value or values that must be stored to decide a claim."""
+
+EVERY_PANEL = ("*",)
+"""All panels of a store, as panels that a claim reads if they are stored."""
 
 VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
     "conclusion": ("reproduced", "not reproduced"),
@@ -69,91 +73,77 @@ class Erratum:
     show: Callable[[Mapping[str, Any]], str] | None = field(default=None, repr=False)
 
 
-class Stored(Mapping[str, Any]):
-    """Summaries by panel, as a check receives them."""
+class Look(Mapping[str, Any]):
+    """Summaries of the panels that a claim declares, with the error level and the critical values of one look at them.
 
-    def __init__(self, summaries: Mapping[str, Any]) -> None:
+    A check receives it. ``look[panel]`` is the whole summary of a panel, and `select` returns a part of it. Other
+    panels are refused, since nothing would ensure that their trials are complete.
+
+    Attributes
+    ----------
+    share : float
+        Share of the claim's error level that this look may spend: 1 for a look at a complete run.
+
+    Examples
+    --------
+    >>> @claim(kind="self-check", level=0.01, needs={"p": {}})
+    ... def small(look):
+    ...     'The p-value is above the level.'
+    ...     return verdict(look["p"] > look.level, f"Level {look.level:.3g}, limit {look.critical(3):.2f} errors.")
+    >>> small.check(Look(small, {"p": 0.2})).evidence
+    'Level 0.01, limit 3.00 errors.'
+    >>> small.check(Look(small, {"p": 0.2}, share=level_share(2))).evidence
+    'Level 0.00152, limit 3.53 errors.'
+    """
+
+    def __init__(self, claim: "Claim", summaries: Mapping[str, Any], share: float = 1.0) -> None:
+        self._claim = claim
         self._summaries = summaries
+        self.share = share
 
-    def need(self, panel: str, **values: tuple[Value, ...]) -> Any:
-        """Return the whole summary of a panel; the claim needs these values of its dimensions.
+    @property
+    def level(self) -> float:
+        """Error level of a test at this look: the share of the level that the claim declares."""
+        if self._claim.level is None:
+            raise BadInputError(f"claim {self._claim.name} must declare a level to test at one, got none; add level=")
+        return self._claim.level * self.share
 
-        A check asks for all its panels before it reads one of them. It is undecided, and not called, if one lacks a
-        value, or has pending trials or too few of them at these values.
+    def critical(self, deviations: float) -> float:
+        """Return the number of standard errors at which a test rejects: `deviations`, or more at one of several looks.
+
+        The one-sided error level of `deviations` is multiplied by `share`.
         """
-        return self[panel]
+        if self.share == 1.0:
+            return deviations
+        return -NormalDist().inv_cdf(NormalDist().cdf(-deviations) * self.share)
 
-    def each(self, panels: Iterable[str], **values: tuple[Value, ...]) -> dict[str, Any]:
-        """Return the summaries of several panels, of which the claim needs the same values."""
-        return {panel: self.need(panel, **values) for panel in panels}
-
-    def select(self, panel: str, **at: Any) -> Any:
-        """Return a panel at values that the claim needs; a dimension with one value instead of a tuple is dropped."""
-        stored = self.need(
-            panel, **{name: value if isinstance(value, tuple) else (value,) for name, value in at.items()}
-        )
-        chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in at.items()}
-        return stored.sel({name: value for name, value in chosen.items() if name in stored.dims})
+    def select(self, panel: str) -> Any:
+        """Return a panel at the declared values; a dimension that is declared with one value is dropped."""
+        summary = self[panel]
+        declared = self._claim.declared.get(panel, {})
+        values = {dim: list(value) if isinstance(value, tuple) else value for dim, value in declared.items()}
+        return summary.sel({dim: value for dim, value in values.items() if dim in summary.dims})
 
     def __getitem__(self, panel: str) -> Any:
+        """Return the summary of a panel; raise BadInputError if the claim does not declare it, KeyError if absent."""
+        self._require_declared(panel)
         return self._summaries[panel]
 
+    def __contains__(self, panel: object) -> bool:
+        self._require_declared(panel)
+        return panel in self._summaries
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._summaries)
+        return (panel for panel in self._claim.panels_read(self._summaries) if panel in self._summaries)
 
     def __len__(self) -> int:
-        return len(self._summaries)
+        return sum(1 for _ in self)
 
-
-class _ReadError(Exception):
-    """A check reads a summary while its needs are recorded."""
-
-
-class _Unread:
-    """Summary whose values are not known; to select or sort reads none."""
-
-    dims = ()
-
-    def sel(self, *at: Any, **values: Any) -> "_Unread":
-        return self
-
-    sortby = sel
-
-    def __getattr__(self, name: str) -> Any:
-        raise _ReadError
-
-    __getitem__ = __contains__ = __getattr__
-
-
-class _Recorder(Stored):
-    """Summaries without values, which record the needs of a check."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.needs: dict[str, dict[str, tuple[Value, ...]]] = {}
-
-    def need(self, panel: str, **values: tuple[Value, ...]) -> Any:
-        known = self.needs.setdefault(panel, {})
-        for dim, given in values.items():
-            known[dim] = tuple(dict.fromkeys((*known.get(dim, ()), *given)))
-        return _Unread()
-
-    def __getitem__(self, panel: str) -> Any:
-        return self.need(panel)
-
-    def __iter__(self) -> Iterator[str]:
-        raise _ReadError
-
-    def __contains__(self, panel: object) -> bool:
-        raise _ReadError
-
-
-def recorded_needs(check: Check) -> Needs:
-    """Return what a check asks `Stored` for before it reads a value; nothing if it iterates over all panels."""
-    recorder = _Recorder()
-    with suppress(_ReadError):
-        check(recorder)
-    return recorder.needs
+    def _require_declared(self, panel: object) -> None:
+        if panel not in self._claim.panels_read([str(panel)]):
+            raise BadInputError(
+                f"claim {self._claim.name} reads panel {panel}, which it does not declare; add the panel to its needs"
+            )
 
 
 @dataclass(frozen=True)
@@ -165,12 +155,26 @@ class Claim:
     paper: str
     place: str
     kind: Kind
-    needs: Needs
+    declared: Needs
     check: Check = field(repr=False)
     erratum: Erratum | None = None
     min_trials: int = 100
     level: float | None = None
     leads: bool = False
+    also: tuple[str, ...] = ()
+
+    @cached_property
+    def needs(self) -> dict[str, dict[str, tuple[Value, ...]]]:
+        """Panel -> dimension -> values that must be stored to decide the claim."""
+        return {
+            panel: {dim: value if isinstance(value, tuple) else (value,) for dim, value in values.items()}
+            for panel, values in self.declared.items()
+        }
+
+    def panels_read(self, stored: Iterable[str]) -> list[str]:
+        """Return the panels that the claim needs, and those of the stored panels that it reads as well."""
+        read_as_well = (panel for panel in stored if self.also == EVERY_PANEL or panel in self.also)
+        return list(dict.fromkeys((*self.declared, *read_as_well)))
 
     @property
     def source(self) -> str:
@@ -181,9 +185,12 @@ class Claim:
             return f"{self.kind}; {self.place}" if self.place else self.kind
         return f"addition to {self.paper}, {self.place}" if self.place else f"addition to {self.paper}"
 
-    def judge(self, summaries: Mapping[str, Any]) -> Finding:
-        """Check the claim, and return the finding with a verdict in the words that `VERDICTS` lists for its kind."""
-        finding = self.check(Stored(summaries))
+    def judge(self, summaries: Mapping[str, Any], share: float = 1.0) -> Finding:
+        """Check the claim, and return the finding with a verdict in the words that `VERDICTS` lists for its kind.
+
+        `share` is the share of the claim's error level that this look at the data may spend.
+        """
+        finding = self.check(Look(self, summaries, share))
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
 
@@ -192,6 +199,8 @@ def claim(
     name: str = "",
     statement: str = "",
     *,
+    needs: Needs | None = None,
+    also: Iterable[str] = (),
     paper: str = "",
     place: str = "",
     kind: Kind = "conclusion",
@@ -200,15 +209,22 @@ def claim(
     level: float | None = None,
     leads: bool = False,
 ) -> Callable[[Check], Claim]:
-    """Declare a function of a `Stored`, a mapping from panels to summaries, that returns a Finding, as a claim.
+    """Declare a function of a `Look`, a mapping from panels to summaries, that returns a Finding, as a claim.
 
-    The claim needs what the function asks for by `Stored.need`, or all panels if it asks for none.
+    A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
+    or has pending trials or too few of them at these values. The function can read the declared panels only.
 
     Parameters
     ----------
     name, statement : str, optional
         Label that is unique in the study, and a sentence that can be understood on its own; by default the name of the
         function, with hyphens, and its docstring.
+    needs : mapping of str to mapping
+        Panel -> dimension -> value, or tuple of values, that must be stored; ``{}`` for a whole panel. `Look.select`
+        returns a panel at these values.
+    also : iterable of str
+        Panels that the claim reads as well if they are stored, `EVERY_PANEL` for all. A claim must declare `needs` or
+        `also`.
     paper, place : str
         Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
@@ -218,19 +234,19 @@ def claim(
     min_trials : int
         Minimum number of ok trials in every cell and setting; 1 for panels without trials.
     level : float, optional
-        Error level of the check, or of each of its comparisons. The thresholds of the check are `error_level` and
-        `critical`, so that it can be decided at several looks; 0 for a check of exact numbers. A claim without a level
+        Error level of the check, or of each of its comparisons; 0 for a check of exact numbers. The thresholds of the
+        check are `Look.level` and `Look.critical`, so that it can be decided at several looks. A claim without a level
         is decided by the whole run only.
     leads : bool
         Show the claim and its figure first on the page of all studies.
 
     Examples
     --------
-    >>> @claim(kind="self-check")
-    ... def all_positive(summaries):
+    >>> @claim(kind="self-check", needs={"p": {"n": (100,)}})
+    ... def all_positive(look):
     ...     'Every mean is positive.'
-    ...     p = summaries.need("p", n=(100,))
-    ...     return verdict((p["x_mean"] > 0).all(), f"The smallest mean is {p['x_mean'].min():.2f}.")
+    ...     mean = look.select("p")["x_mean"]
+    ...     return verdict((mean > 0).all(), f"The smallest mean is {mean.min():.2f}.")
     >>> all_positive.name, all_positive.statement, all_positive.needs
     ('all-positive', 'Every mean is positive.', {'p': {'n': (100,)}})
     """
@@ -244,9 +260,34 @@ def claim(
             raise ValueError(
                 f"claim {label} must have a statement, got none; write it as the docstring of its function"
             )
-        return Claim(label, stated, paper, place, kind, recorded_needs(check), check, erratum, min_trials, level, leads)
+        declared, read_as_well = _declared_needs(label, needs), tuple(also)
+        if not (declared or read_as_well):
+            raise ValueError(
+                f"claim {label} must declare the panels that it reads, got none; add needs={{'PANEL': {{}}}}, or "
+                "also=EVERY_PANEL for all that are stored"
+            )
+        return Claim(
+            label, stated, paper, place, kind, declared, check, erratum, min_trials, level, leads, read_as_well
+        )
 
     return declare
+
+
+def _declared_needs(label: str, needs: Any) -> Needs:
+    """Return the needs of a claim with tuples of distinct values; raise ValueError for another type."""
+    needs = {} if needs is None else needs
+    if not (isinstance(needs, Mapping) and all(isinstance(values, Mapping) for values in needs.values())):
+        raise ValueError(
+            f"needs of claim {label} must map panels to mappings of dimensions to values, got {short_repr(needs)}; "
+            "write {'PANEL': {}} for a whole panel"
+        )
+    return {
+        panel: {
+            dim: tuple(dict.fromkeys(value)) if isinstance(value, tuple | list) else value
+            for dim, value in values.items()
+        }
+        for panel, values in needs.items()
+    }
 
 
 def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
@@ -254,10 +295,10 @@ def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
 
     Examples
     --------
-    >>> @claim("finite", "All means are finite.", kind="self-check")
-    ... def finite(summaries):
-    ...     return verdict(True, "All means are finite.")
-    >>> [one.name for one in claims_in({"finite": finite, "other": 3})]
+    >>> @claim("finite", "All means are finite.", kind="self-check", needs={"p": {}})
+    ... def finite(look):
+    ...     return verdict(bool(look["p"]["x_mean"].notnull().all()), "All means are finite.")
+    >>> [declared.name for declared in claims_in({"finite": finite, "other": 3})]
     ['finite']
     """
     return tuple(value for value in namespace.values() if isinstance(value, Claim))
@@ -276,49 +317,12 @@ def verdict(holds: object, evidence: str, is_settled: bool = True) -> Finding:
     return Finding("undecided" if holds is None else "holds" if holds else "does not hold", evidence, is_settled)
 
 
-_SHARE: ContextVar[float] = ContextVar("share", default=1.0)
-
-
 def level_share(look: int) -> float:
     """Return the share of a claim's error level that may be spent at a look, numbered from 1: 6 / (π² look²).
 
     The shares of all looks sum to 1. By the union bound, the error over any number of looks is at most the level.
     """
     return 6 / (math.pi * look) ** 2
-
-
-@contextmanager
-def at_look(look: int) -> Iterator[None]:
-    """Make `error_level` and `critical` return the thresholds of a look at data that may still grow."""
-    token = _SHARE.set(level_share(look))
-    try:
-        yield
-    finally:
-        _SHARE.reset(token)
-
-
-def error_level(level: float) -> float:
-    """Return the error level of a test: `level`, or its share at a look.
-
-    Examples
-    --------
-    >>> error_level(0.01)
-    0.01
-    """
-    return level * _SHARE.get()
-
-
-def critical(deviations: float) -> float:
-    """Return the number of standard errors at which a test rejects: `deviations`, or more at a look.
-
-    Examples
-    --------
-    >>> with at_look(2):
-    ...     round(critical(3.0), 2), round(error_level(0.01), 5)
-    (3.53, 0.00152)
-    """
-    share = _SHARE.get()
-    return deviations if share == 1.0 else -NormalDist().inv_cdf(NormalDist().cdf(-deviations) * share)
 
 
 def two_sided_level(deviations: float) -> float:

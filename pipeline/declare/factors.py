@@ -15,9 +15,10 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from pipeline.errors import BadInputError
-from pipeline.redact import short_repr
+from pipeline.redact import short_repr, text_of
 
 MAX_VALUES = 10**6
+_UNSEEDED = "Unseeded: repeated evaluations give different numbers."
 _NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
@@ -170,7 +171,7 @@ class Factor:
         try:
             return _cast(self.kind, value)
         except (TypeError, ValueError, OverflowError):
-            raise BadInputError(f"{self.name} must be {_EXPECTED[self.kind]}, got {value!r}") from None
+            raise BadInputError(f"{self.name} must be {_EXPECTED[self.kind]}, got {text_of(value, repr)}") from None
 
     def with_values(self, values: Iterable[Any]) -> "Factor":
         """Return the same factor with other values."""
@@ -203,16 +204,22 @@ class Measure:
 
     Attributes
     ----------
-    name, meaning, unit, dtype : str
-        Variable name, ``long_name``, ``units`` and NumPy dtype in the store. A trial fails if the dtype cannot
-        represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
-        of a floating dtype are rounded.
+    name, meaning, unit : str
+        Variable name, ``long_name`` and ``units`` in the store.
+    dtype : str
+        NumPy dtype of the values. A trial fails if it cannot represent one of its values: a value out of range, or a
+        fraction or NaN for an integer or boolean dtype. Values of a floating dtype are rounded. A
+        masked or missing value fails its trial as well. A store has the values
+        exactly, and xarray reads them as float64, with NaN for trials that are not ok; integers beyond 2⁵³ in absolute
+        value are rounded then. Stores mark missing values by the smallest number of int32 and int64, and by the largest
+        number of uint32 and uint64 that is a float64; a trial fails if one of its values is this number or a larger
+        unsigned one.
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
         False for a quantity per cell and setting, such as an exact expectation, which is the same in every block.
     ragged : bool
-        True if NaN pads rows of unequal length. Otherwise a trial with a NaN fails.
+        True if NaN pads rows of unequal length; masked and missing values become NaN. Otherwise a trial with one fails.
     nominal : float, optional
         Value that the mean of the measure should have, such as 0.95 for the coverage of intervals; figures show it.
     """
@@ -231,12 +238,13 @@ class Measure:
         require_types(self, meaning=str, unit=str, dims=[str])
         if self.nominal is not None and not (isinstance(self.nominal, int | float) and math.isfinite(self.nominal)):
             raise BadInputError(
-                f"measure {self.name} must have a finite number as nominal value, got {self.nominal!r}; give e.g. 0.95"
+                f"measure {self.name} must have a finite number as nominal value, got "
+                f"{text_of(self.nominal, repr)}; give e.g. 0.95"
             )
         if not _is_stored(self.dtype):
             raise BadInputError(
                 f"measure {self.name} must have the name of a boolean, integer or floating dtype of at most 8 bytes, "
-                f"such as 'float64', got {self.dtype!r}"
+                f"such as 'float64', got {text_of(self.dtype, repr)}"
             )
 
 
@@ -249,6 +257,32 @@ def _is_stored(dtype: object) -> bool:
     if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
         return False
     return found.num == np.dtype(found.name).num  # ulonglong is a different type with the same name
+
+
+def stored_dtype(dtype: str) -> np.dtype:
+    """Return the dtype in which a store has a measure, such that xarray decodes float64.
+
+    Means of float16 overflow, those of float32 lose digits, and xarray decodes integers below 32 bits as float32.
+    """
+    given = np.dtype(dtype)
+    return np.dtype("float64" if given.kind == "f" else given.name if given.itemsize >= 4 else "int32")
+
+
+def missing_value(dtype: str) -> float | int:
+    """Return the number that a store has in place of missing values of a measure, and that no ok trial has."""
+    stored = stored_dtype(dtype)
+    if stored.kind == "f":
+        return math.nan
+    # a float64 too, so that xarray writes it again for NaN
+    return int(np.iinfo(stored).min or math.nextafter(2.0 ** (8 * stored.itemsize), 0))
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Return the smallest and the largest number that a trial may have for a measure of an integer dtype."""
+    limits, missing = np.iinfo(dtype), int(missing_value(dtype))
+    if missing < 0:
+        return max(limits.min, missing + 1), limits.max
+    return limits.min, missing - 1
 
 
 @dataclass(frozen=True)
@@ -286,7 +320,8 @@ class Method:
         Label in the store, and a note for readers of the results.
     evaluate : callable
         ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
-        ``(trial, *dims)``. The optional entry ``"error"``, strings of shape ``(trial,)``, marks failed trials.
+        ``(trial, *dims)``. The optional entry ``"error"``, shape ``(trial,)``, has a text for each failed trial, and
+        an empty string or None for the others. Every exception is a failure of its trial.
     uses : tuple of str
         Method factors that the method depends on; it is computed once for all values of other method factors.
     version : int
@@ -299,6 +334,10 @@ class Method:
         attribute ``audits`` of the dimension of the methods. Not part of the spec.
     stream_key : str, optional
         Name in the keys of random streams, as of a `Factor`.
+    unseeded : bool
+        True for a method whose numbers differ when it is evaluated again, such as a program without a seed. Other
+        methods are evaluated twice before a run, and refused if they differ. The note states it, and its stored numbers
+        are not compared with recomputed ones.
     """
 
     name: str
@@ -309,7 +348,10 @@ class Method:
     is_private: bool = True
     audit: Callable[[Any], Mapping[str, Any]] | None = field(default=None, repr=False)
     stream_key: str | None = None
+    unseeded: bool = False
 
     def __post_init__(self) -> None:
         require_text("the name of a method", self.name)
-        require_types(self, uses=[str], version=int, note=str, stream_key=str | None)
+        require_types(self, uses=[str], version=int, note=str, stream_key=str | None, unseeded=bool)
+        if self.unseeded and _UNSEEDED not in self.note:
+            object.__setattr__(self, "note", f"{self.note} {_UNSEEDED}".strip())

@@ -67,8 +67,24 @@ class Setting:
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
 ) -> list[dict[str, Any]]:
-    """Evaluate the settings one after the other (default of `Panel.evaluate`)."""
-    return [method.evaluate(data, values, its) for (method, values), its in zip(settings, streams, strict=True)]
+    """Evaluate the settings one after the other (default of `Panel.evaluate`), each on containers of its own."""
+    chosen = zip(settings, streams, strict=True)
+    return [method.evaluate(_with_own_containers(data, {}), values, its) for (method, values), its in chosen]
+
+
+def _with_own_containers(data: Any, copies: dict[int, Any]) -> Any:
+    """Copy the mappings and sequences in data, so that no method changes those of the next; arrays are read-only."""
+    if id(data) in copies:  # a container may contain itself
+        return copies[id(data)]
+    if type(data) is dict:
+        copied = copies[id(data)] = {}
+        copied.update((name, _with_own_containers(item, copies)) for name, item in data.items())
+        return copied
+    if type(data) is list:
+        items = copies[id(data)] = []
+        items.extend(_with_own_containers(item, copies) for item in data)
+        return items
+    return tuple(_with_own_containers(item, copies) for item in data) if type(data) is tuple else data
 
 
 def _accept(cell: Cell, setting: Mapping[str, Value]) -> bool:
@@ -88,7 +104,8 @@ class Panel:
         ``(cell, streams) -> data``; the data are shared by all methods. `cell` maps data factors and constants to
         their values, and each output to the tuple of its values. The `setting` that a method receives maps the method
         factors, constants and outputs in the same way. Arrays in the data are made read-only, including those in nested
-        mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies the data must copy them.
+        mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies them must copy them. Every
+        method has dictionaries, lists and tuples of its own, and must not change other objects.
     methods, measures, statistics : tuple
         Methods to compare, quantities that each returns, and statistics of summaries besides means and quantiles.
     factors, method_factors, outputs, constants : tuple of Factor
@@ -331,7 +348,11 @@ class Panel:
             "trials": self.trials,
             "block_trials": self.block_trials,
             "version": self.version,
-            "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
+            "methods": {
+                method.name: {"version": method.version, "uses": list(method.uses)}
+                | ({"unseeded": True} if method.unseeded else {})
+                for method in self.methods
+            },
             "method_order": [method.name for method in self.methods],
             "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
             "stream_keys": {

@@ -1,33 +1,51 @@
 """Names registered by installed packages as entry points, found without importing the packages."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from importlib import metadata
-from pathlib import Path
 
-from pipeline.declare.importing import module_file
 from pipeline.errors import BadInputError
 
 STUDIES_GROUP = "dpstudies.studies"
 """Group of the entry points that register studies."""
 
-_BUILT_IN = "studies"  # a string: this package must not import it
+_OURS = "dpstudies"
 
 
 def is_registered(reference: str) -> bool:
-    """Return True if ``module:object`` is a built-in study or is registered by an installed package."""
+    """Return True if ``module:object`` is registered as a study by this or another installed package."""
+    if reference in (point.value for point in _own_points(STUDIES_GROUP)):
+        return True
     module, _, name = reference.partition(":")
-    if module.split(".")[0] == _BUILT_IN:
-        file, folder = module_file(module), Path(__file__).parents[2] / _BUILT_IN
-        return file is not None and Path(file).is_relative_to(folder)
     return (module, name) in {(point.module, point.attr) for point in metadata.entry_points(group=STUDIES_GROUP)}
 
 
-class Plugins(Mapping[str, str]):
-    """Mapping of names to ``module:object``: built-in names, then entry points of a group, without any import."""
+def _own_points(group: str) -> list[metadata.EntryPoint]:
+    """Return the entry points of this package in a group, ordered by folder and file."""
+    points = metadata.distribution(_OURS).entry_points.select(group=group)
+    return sorted(points, key=lambda point: point.value)
 
-    def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
+
+class Plugins(Mapping[str, str]):
+    """Mapping of names to ``module:object``: names of this package, then entry points of others, without any import.
+
+    The names of this package are its entry points of the group, and `reserved` ones.
+    """
+
+    def __init__(self, group: str, reserved: Mapping[str, str] | None = None) -> None:
         self.group = group
-        self.built_in = built_in
+        self._reserved = reserved or {}
+
+    @cached_property
+    def built_in(self) -> Mapping[str, str]:
+        """Names of this package; BadInputError if its metadata are older than its code."""
+        found = {**self._reserved, **{point.name: point.value for point in _own_points(self.group)}}
+        if not found:
+            raise BadInputError(
+                f"dpstudies must register names in {self.group}, got none, because it was installed from older code; "
+                "install it again, such as with: pip install -e ."
+            )
+        return found
 
     def __getitem__(self, name: str) -> str:
         """Return ``module:object``; raise KeyError for an unknown name, BadInputError for an ambiguous one."""
@@ -65,8 +83,13 @@ class Plugins(Mapping[str, str]):
         return ""
 
     def _registered(self) -> dict[str, list[metadata.EntryPoint]]:
-        """Return the entry points of the group, by name in alphabetical order."""
+        """Return the entry points of other packages in the group, by name in alphabetical order."""
         points: dict[str, list[metadata.EntryPoint]] = {}
         for point in sorted(metadata.entry_points(group=self.group), key=lambda point: point.name):
-            points.setdefault(point.name, []).append(point)
+            if point.dist is None or point.dist.name != _OURS:
+                points.setdefault(point.name, []).append(point)
         return points
+
+
+STUDIES = Plugins(STUDIES_GROUP)
+"""Name -> ``module:object`` of built-in and registered studies."""

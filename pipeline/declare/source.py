@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import os
+import re
 import stat
 import sys
 import threading
@@ -32,6 +33,8 @@ from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, command, unknown
+from pipeline.faults import is_interrupt
+from pipeline.redact import encodable, redact_text, text_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class StudySource:
     def attributes(self) -> dict[str, Any]:
         """Attributes of stores and sessions that identify the code of the study."""
         file = {} if self.sha256 is None else {"study_file_sha256": self.sha256, "study_code_sha256": self.code_sha256}
-        return {"study_reference": self.reference or "", **file}
+        return {"study_reference": encodable(self.reference or ""), **file}
 
     @property
     def file(self) -> str | None:
@@ -76,7 +79,7 @@ class StudySource:
         if self.sha256 is None or self.file is None:
             return None
         try:
-            tree = ast.parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
+            tree = parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
         except (SyntaxError, ValueError):
             return self.sha256
         for node in ast.walk(tree):
@@ -128,6 +131,8 @@ def stored_source(reference: str) -> StudySource:
     if not reference.endswith(".py"):
         return StudySource(reference)
     path = os.path.abspath(reference)
+    if not os.path.exists(path):  # stores have escapes for names that are not in UTF-8
+        path = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), path)
     return StudySource(path, content=_read(path, "study file"))
 
 
@@ -151,6 +156,12 @@ def source_of(study: Study) -> StudySource:
         if attribute is not None and module_file(name) == getattr(sys.modules[name], "__file__", ""):
             return StudySource(f"{name}:{attribute}")
     return StudySource(None, pickled=cloudpickle.dumps(study))
+
+
+def parse(text: str | bytes) -> ast.Module:
+    """Return the syntax tree of Python source text, one at a time: Python 3.11 fails if two threads create trees."""
+    with _parsing:
+        return ast.parse(text)
 
 
 def functions_of(study: Study) -> Iterator[Any]:
@@ -194,7 +205,9 @@ def load_object(target: str) -> Any:
 
 
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_ESCAPED = re.compile(r"\\u(d[89a-f][0-9a-f]{2})")
 _loading = threading.RLock()
+_parsing = threading.Lock()
 _from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 
 
@@ -228,7 +241,7 @@ def _find_audits(module: Any) -> dict[str, str]:
     # strings: this package must not import mechanisms
     kinds = {("mechanisms", "Mechanism"): "a mechanism", ("mechanisms", "OutputDistributions"): "output distributions"}
     try:
-        nodes = list(ast.walk(ast.parse(inspect.getsource(module))))
+        nodes = list(ast.walk(parse(inspect.getsource(module))))
     except (OSError, TypeError):  # a module without source code
         nodes = []
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
@@ -260,9 +273,13 @@ def _naming(what: str) -> Iterator[None]:
     """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
     try:
         yield
-    except (Exception, SystemExit) as error:
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        raise BadInputError(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
+        raise BadInputError(
+            redact_text(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}")
+        ) from error
 
 
 def _place(error: BaseException) -> str:

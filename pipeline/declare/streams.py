@@ -45,9 +45,9 @@ class Streams:
     The key is divided into eight unsigned 32-bit words that seed a `numpy.random.SeedSequence`; the number of words is
     fixed, since a SeedSequence maps some keys of unequal length to the same state. The bit generator is PCG64DXSM.
 
-    Each call of `uniforms` or `generators` restarts its stream. A second call on the same object would repeat earlier
-    draws and therefore raises ValueError. Draw all numbers in one call, or pass a different label to each further call;
-    the label becomes part of the key.
+    Each call of `uniforms`, `generators` or `seeds` restarts its stream. A second call on the same object would repeat
+    earlier draws and therefore raises ValueError. Draw all numbers in one call, or pass a different label to each
+    further call; the label becomes part of the key.
 
     Examples
     --------
@@ -105,13 +105,50 @@ class Streams:
         bit_generator.advance(self.trials.start * n_uniforms)  # random() takes one 64-bit word per double
         return np.random.Generator(bit_generator).random((len(self.trials), n_uniforms))
 
+    def seeds(self, label: str | None = None) -> list[int]:
+        """Return one seed per trial for a program with random numbers of its own, such as R or Stan.
+
+        Parameters
+        ----------
+        label : str, optional
+            Label that selects separate seeds.
+
+        Returns
+        -------
+        list of int
+            Integers in 1 ... 2**31 - 1, one per trial. Two of 10,000 trials have the same seed with probability 2 %.
+
+        Raises
+        ------
+        ValueError
+            If the method was called before with the same label.
+
+        Examples
+        --------
+        >>> import subprocess, sys
+        >>> program = "import random, sys; print(random.Random(int(sys.argv[1])).random())"
+        >>> def draw(streams):
+        ...     commands = [[sys.executable, "-c", program, str(seed)] for seed in streams.seeds()]
+        ...     return [float(subprocess.check_output(command)) for command in commands]
+        >>> streams = Streams(1, "s", "p", "external", {}, range(2))
+        >>> draw(streams)[1] == draw(streams.single(1))[0]
+        True
+        """
+        self._claim("seeds", label)
+        # two items after the trial, so that the keys differ from those of generators
+        words = [self._words(trial, "seeds", label or "") for trial in self.trials]
+        return [1 + int(first) % (2**31 - 1) for first, *_ in words]
+
     def _bit_generator(self, trial: int | None, label: str | None = None) -> np.random.PCG64DXSM:
-        labels = [] if label is None else [label]
+        words = self._words(trial, *([] if label is None else [label]))
+        return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
+
+    def _words(self, trial: int | None, *labels: str) -> np.ndarray:
+        """Return the hash of the key of a stream as eight unsigned 32-bit words."""
         key = canonical_json(
             [self.seed, self.study, self.panel, self.role, sorted(self.values.items()), trial, *labels]
         )
-        words = np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype="<u4")
-        return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
+        return np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype="<u4")
 
     def _claim(self, call: str, label: str | None) -> None:
         """Raise ValueError for a second draw from the same stream."""

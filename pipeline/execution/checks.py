@@ -3,7 +3,7 @@
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 from distributed import Client, get_worker
 
-from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
+from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import StudySource
+from pipeline.declare.source import StudySource, parse
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.in_flight import TasksInFlight
+from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, shipped_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
@@ -44,15 +46,15 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
-    in_flight = TasksInFlight(client)
-    for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
-        # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
-        options = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        in_flight.submit(worker, function, *args, **options)
-    return in_flight.first_problem(
-        lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
-        "the same check fails on {} more workers",
-    )
+    with TasksInFlight(client) as in_flight:
+        for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+            # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
+            options = {"workers": [worker], "allow_other_workers": True} if worker else {}
+            in_flight.submit(worker, function, *args, **options)
+        return in_flight.first_problem(
+            lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
+            "the same check fails on {} more workers",
+        )
 
 
 @on_worker
@@ -61,7 +63,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     where = f"worker {get_worker().address}"
     try:
         study = shipped_task(run).source.load().from_spec(spec)
-    except Exception as error:
+    except BaseException as error:  # this thread receives no interrupt
         return f"{where} cannot load the study: {explain(error)}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
         return f"the code on {where} has a different version; install the same version everywhere"
@@ -106,7 +108,7 @@ def imported_modules(source: StudySource) -> set[str]:
 def _imports(text: str) -> Iterator[str]:
     """Yield the top-level names of the absolute imports in Python source text."""
     with suppress(SyntaxError):
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
@@ -137,7 +139,12 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, per-cell ones for an ok trial only; all if the statuses differ."""
+        """Names of measures that differ in any bit, per-cell ones for an ok trial only; all if the statuses differ.
+
+        Numbers of a method with `unseeded` are not compared.
+        """
+        if self.setting.method.unseeded:
+            return ()
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -189,7 +196,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     excluded = (Status.TIMED_OUT, Status.KILLED)
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
     with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
-        computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
+        computed = dict(zip([setting.label for setting in safe], evaluate_in_thread(study, block, safe), strict=True))
     is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)
@@ -197,30 +204,68 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     ]
 
 
-def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
-    """Recompute one committed trial per panel and method; raise `BadInputError` if a number differs."""
-    in_flight = TasksInFlight(client)
-    names: list[str] = []
-    for panel in study.panels:
-        for method in panel.methods:
-            committed = (
-                (block, k)
-                for k, setting in enumerate(panel.settings())
-                if setting.method == method
-                for block in store.committed(panel, setting)
-            )
-            for block, k in islice(committed, 1):
-                in_flight.submit(len(names), compare_numbers, run, block, k)
-                names.append(f"panel {panel.name}, method {method.name}")
-    problem = in_flight.first_problem(
-        lambda at: f"{names[at]} terminates its worker, but the store contains its results",
-        "the same holds for {} more methods",
-    )
+def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> set[tuple[str, str]]:
+    """Recompute one committed trial per panel and method, and return their names; refuse numbers that differ.
+
+    Raise `BadInputError` in this case.
+    """
+    compared: list[tuple[str, str]] = []
+    with TasksInFlight(client) as in_flight:
+        for panel in study.panels:
+            for method in panel.methods:
+                if method.unseeded:
+                    continue
+                committed = (
+                    (block, k)
+                    for k, setting in enumerate(panel.settings())
+                    if setting.method == method
+                    for block in store.committed(panel, setting)
+                )
+                for block, k in islice(committed, 1):
+                    in_flight.submit(len(compared), compare_numbers, run, block, k)
+                    compared.append((panel.name, method.name))
+        problem = in_flight.first_problem(
+            lambda at: "panel {}, method {} terminates its worker, but the store contains its results".format(
+                *compared[at]
+            ),
+            "the same holds for {} more methods",
+        )
     if problem:
         raise BadInputError(
             f"{problem}; use the package versions and kind of processor that the store records, or choose another "
             "--store path"
         )
+    return set(compared)
+
+
+def refuse_unseeded(client: Client, run: str, study: Study, compared: Collection[tuple[str, str]]) -> None:
+    """Evaluate first trials of every method twice, but for the compared ones; raise `BadInputError` if they differ.
+
+    A trial that terminates its worker is repeated in a child process, and is none of these if it terminates it as well.
+    """
+    in_flight, problems = TasksInFlight(client), []
+    for panel in study.panels:
+        for trial in first_trials(panel, [method for name, method in compared if name == panel.name]):
+            in_flight.submit((trial, False), repeat_trial, run, study.spec(), trial, False)
+    for result in in_flight.results():
+        trial, is_apart = result.payload
+        if result.is_lost and not is_apart:
+            in_flight.submit((trial, True), repeat_trial, run, study.spec(), trial, True)
+        elif result.value or result.transient:
+            problems.append(result.value or result.transient)
+    if problems:
+        raise BadInputError(min(problems))
+
+
+@on_worker
+def repeat_trial(run: str, spec: dict[str, Any], trial: FirstTrial, is_apart: bool) -> str:
+    """Evaluate methods twice on a trial, as `find_unseeded`, in a child process if there is a time limit."""
+    task = shipped_task(run)
+    study = task.source.load().from_spec(spec)
+    if not is_apart and task.time_limit is None:
+        return find_unseeded(study, trial)
+    reply = children_of(task, study)(trial)
+    return "" if isinstance(reply, End) else reply
 
 
 @on_worker

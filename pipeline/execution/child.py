@@ -5,12 +5,14 @@ standard input and output; what trials print goes to standard error.
 """
 
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from pipeline.blocks.evaluate import Block, Outcome, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
+from pipeline.blocks.repetition import FirstTrial, find_unseeded
 from pipeline.clusters.lifetime import end_with
 from pipeline.declare.study import Study
 from pipeline.redact import format_error
@@ -25,30 +27,42 @@ class Step:
     budget: int | None = None
 
 
+Request = Step | FirstTrial
+
+
 def serve(parent: int) -> None:
     """Compute the steps that the process `parent` requests, until it closes the connection or ends."""
     end_with(parent)
     requests, replies = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    # trials run in a thread, as on a worker; an interrupt in the main thread would be one by the user
+    server = threading.Thread(target=_serve, args=(requests, replies), name="dpstudies-trials")
+    server.start()
+    server.join()
+    os._exit(0)  # threads that a trial started may not end
+
+
+def _serve(requests: Connection, replies: Connection) -> None:
     with suppress(EOFError, BrokenPipeError):
         source, spec = requests.recv()
         try:
             study = source.load().from_spec(spec)
-        except Exception as error:
+        except BaseException as error:
             replies.send(format_error(error))
             return
         replies.send("")
         while True:
-            step = requests.recv()
+            request = requests.recv()
             with one_thread():
-                replies.send(_compute(study, step))
+                replies.send(_reply(study, request))
 
 
-def _compute(study: Study, step: Step) -> list[Outcome]:
-    if step.settings:
-        settings = study.panel(step.block.panel).settings()
-        return evaluate_block(study, step.block, [settings[k] for k in step.settings], step.budget)
-    with suppress(Exception, SystemExit):  # an exception is an outcome of each setting
-        simulate_block(study, step.block)
-    return []
+def _reply(study: Study, request: Request) -> list[Outcome] | str:
+    if isinstance(request, FirstTrial):
+        return find_unseeded(study, request)
+    if not request.settings:
+        simulate_block(study, request.block)  # an exception is an outcome of each setting
+        return []
+    settings = study.panel(request.block.panel).settings()
+    return evaluate_block(study, request.block, [settings[k] for k in request.settings], request.budget)

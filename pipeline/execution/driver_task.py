@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from typing import Any
 
-from distributed import Client, Security, fire_and_forget, get_worker, secede
+from distributed import Client, fire_and_forget, get_worker, secede
 
+from pipeline.clusters.user_cluster import UserCluster, open_client
 from pipeline.errors import ExecutionError
 from pipeline.faults import explain
 
@@ -52,19 +52,9 @@ def has_driver(client: Client, identifier: str) -> bool:
 @contextmanager
 def connect_worker() -> Iterator[Client]:
     """Connect to the scheduler of this worker, and release the thread of the present task for other tasks."""
-    worker = get_worker()
     secede()
-    # `worker_client` would become the default client of the worker process
-    with Client(worker.scheduler.address, security=as_client(worker.security), set_as_default=False) as client:
+    with open_client(UserCluster(get_worker())) as client:
         yield client
-
-
-def as_client(security: Security) -> Security:
-    """Return the security of a worker for a client; ``dask worker --tls-cert`` sets a certificate for workers only."""
-    found = copy(security)
-    if found.tls_client_cert is None:
-        found.tls_client_cert, found.tls_client_key = security.tls_worker_cert, security.tls_worker_key
-    return found
 
 
 def announce(identifier: str, session: str) -> None:

@@ -22,7 +22,8 @@ from distributed import Client
 
 from pipeline.blocks.evaluate import BUDGET, ENDED_COST, Block
 from pipeline.clusters.cluster import most_threads
-from pipeline.clusters.profiles import THREADS, Profile
+from pipeline.clusters.profiles import THREADS
+from pipeline.clusters.user_cluster import ChosenCluster, UserCluster
 from pipeline.declare.factors import format_values
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
@@ -62,13 +63,22 @@ def task_key(study: Study, works: Sequence[Work], run: str, number: int) -> str:
 class Window:
     """Number of tasks to keep on the scheduler, enough for the largest cluster that the profile allows.
 
-    An adaptive cluster requests threads to finish its tasks within a target duration; see `_UNKNOWN_SECONDS`.
+    An adaptive cluster requests threads to finish its tasks within a target duration; see `_UNKNOWN_SECONDS`. A cluster
+    of the user may be adaptive: it has tasks to grow to twice its size, once their duration is known to be a second.
     """
 
-    def __init__(self, client: Client, profile: Profile) -> None:
-        self._client, self._profile = client, profile
-        target = profile.adapt.get("target_duration") or dask.config.get("distributed.adaptive.target-duration")
-        self._target = parse_timedelta(target)
+    def __init__(self, client: Client, cluster: ChosenCluster) -> None:
+        self._client, self._cluster = client, cluster
+        target = dask.config.get("distributed.adaptive.target-duration")
+        if isinstance(cluster, UserCluster):
+            self._is_adaptive, self._shortest = True, _TASK_SECONDS
+            adaptive = getattr(client.cluster, "_adaptive", None)
+            self._target = parse_timedelta(getattr(adaptive, "target_duration", None) or target)
+            self._unknown = self._target
+        else:
+            self._is_adaptive, self._shortest = bool(cluster.adapt), _SHORTEST_SECONDS
+            self._target = parse_timedelta(cluster.adapt.get("target_duration") or target)
+            self._unknown = _UNKNOWN_SECONDS
         self._asked = -math.inf
         self._task_seconds: float | None = None
         self.n_threads = 1
@@ -76,7 +86,7 @@ class Window:
     def update(self) -> None:
         """Update the number of threads, at most once per second."""
         if time.monotonic() - self._asked > _ASK_SECONDS:
-            self.n_threads = most_threads(self._profile, self._client)
+            self.n_threads = most_threads(self._cluster, self._client)
             self._asked = time.monotonic()
 
     def note_task(self, seconds: float) -> None:
@@ -87,10 +97,10 @@ class Window:
     def n_tasks(self) -> int:
         """Number of tasks to keep in flight."""
         wanted = _PER_THREAD * self.n_threads
-        if not self._profile.adapt:
+        if not self._is_adaptive:
             return wanted
-        each = _UNKNOWN_SECONDS if self._task_seconds is None else max(self._task_seconds, _SHORTEST_SECONDS)
-        return max(wanted, math.ceil(_SPARE * self._target * self.n_threads / each))
+        seconds = self._unknown if self._task_seconds is None else max(self._task_seconds, self._shortest)
+        return max(wanted, math.ceil(_SPARE * self._target * self.n_threads / seconds))
 
 
 class Budget:
@@ -152,20 +162,19 @@ def execute(
     task: Task,
     works: PendingWork,
     on_receipt: Callable[[Receipt], None],
-    profile: Profile = THREADS,
+    cluster: ChosenCluster = THREADS,
     allow_failures: bool = False,
     has_lost_worker: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> None:
     """Compute work until all is committed, after the loss of a worker in child processes; `check` may end the run."""
-    in_flight, window = TasksInFlight(client, check), Window(client, profile)
-    driver = _Driver(task, works, on_receipt, in_flight, window, Budget(works.study, allow_failures), has_lost_worker)
-    try:
-        driver.run()
-    except BaseException:
-        STOPPED.add(task.run)  # running tasks finish after their current block
-        in_flight.cancel()
-        raise
+    with TasksInFlight(client, check) as in_flight:
+        window, budget = Window(client, cluster), Budget(works.study, allow_failures)
+        try:
+            _Driver(task, works, on_receipt, in_flight, window, budget, has_lost_worker).run()
+        except BaseException:
+            STOPPED.add(task.run)  # running tasks finish after their current block
+            raise
 
 
 @dataclass
@@ -191,7 +200,7 @@ class _Driver:
     def run(self) -> None:
         """Compute the pending work; raise an `ExecutionError` with the most common reason if some remains pending."""
         while self._n_left or self._apart or len(self.in_flight):
-            with translating_losses():
+            with translating_losses(self.in_flight.client):
                 self.window.update()
             self._fill()
             for result in self.in_flight.wait():

@@ -45,7 +45,7 @@ class TaskResult:
 
 
 class TasksInFlight:
-    """Tasks of one run that are in flight."""
+    """Tasks of one run that are in flight, as a context manager that cancels them after an exception."""
 
     def __init__(self, client: Client, check: Callable[[], None] = lambda: None) -> None:
         self.client, self._check = client, check
@@ -56,9 +56,16 @@ class TasksInFlight:
     def __len__(self) -> int:
         return len(self._payloads)
 
+    def __enter__(self) -> "TasksInFlight":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
     def submit(self, payload: Any, function: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Submit a task; options are those of `distributed.Client.submit`."""
-        future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
+        with translating_losses(self.client):
+            future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
         self._payloads[future] = payload
         future.add_done_callback(self._done.put)  # polling each future would take linear time
 
@@ -66,7 +73,7 @@ class TasksInFlight:
         """Wait for at least one task to finish, and return the results of all finished tasks; `check` may end it."""
         while True:
             self._check()
-            with translating_losses():
+            with translating_losses(self.client):
                 results = [self._collect(future) for future in self._take_done()]
                 if results:
                     self._monitor.note_result()
@@ -94,7 +101,8 @@ class TasksInFlight:
         """Cancel the tasks that have not started, without waiting for the others."""
         futures = list(self._payloads)
         self._payloads.clear()
-        self.client.cancel(futures, force=True)
+        if futures and self.client.status == "running":
+            self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
         """Return the futures that finish within the polling interval."""
@@ -119,18 +127,26 @@ class TasksInFlight:
             raise ExecutionError(f"a worker failed: {format_error(future.exception())}") from None
         except Exception as error:
             raise ExecutionError(f"a worker failed: {format_error(error)}") from error
+        finally:
+            future.release()  # a client of the user keeps the results of its futures
         if isinstance(value, Refusal):
             raise ExecutionError(f"a worker failed: {value.reason}")
         return TaskResult(payload, value)
 
 
 @contextmanager
-def translating_losses() -> Iterator[None]:
-    """Convert exceptions of a client that has lost its scheduler to `ExecutionError`."""
+def translating_losses(client: Client) -> Iterator[None]:
+    """Convert exceptions of a client that has lost its scheduler, or that its user has closed, to `ExecutionError`."""
     try:
         yield
-    except (CancelledError, OSError) as error:
-        raise ExecutionError("the connection to the scheduler was lost; restart the scheduler, then resume") from error
+    except ExecutionError:
+        raise
+    except Exception as error:
+        if isinstance(error, CancelledError | OSError) or client.status == "closed":
+            raise ExecutionError(
+                "the connection to the scheduler was lost; restart the scheduler, then resume"
+            ) from error
+        raise
 
 
 class Monitor:

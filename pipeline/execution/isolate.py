@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 from dask.utils import format_bytes
@@ -28,7 +29,7 @@ from pipeline.blocks.evaluate import ENDED_COST, STATUS_MESSAGES, Block, Outcome
 from pipeline.clusters.launch import ONE_THREAD
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.execution.child import Step
+from pipeline.execution.child import Request, Step
 from pipeline.execution.in_flight import TransientError
 from pipeline.execution.work import Task, Work
 
@@ -113,14 +114,14 @@ class Children:
         self._lock, self._large = threading.Lock(), threading.Lock()
         self._is_closed = False
 
-    def __call__(self, step: Step, is_new: bool = False) -> list[Outcome] | End:
-        """Compute a step in a child process, or in a new one; return its outcomes, or the end of the process."""
+    def __call__(self, request: Request, is_new: bool = False) -> Any:
+        """Compute a request in a child process, or in a new one; return its reply, or the `End` of the process."""
         reason = ""
         for _ in range(_MOST_ATTEMPTS):
-            found = self._attempt(step, self._share, is_new)
+            found = self._attempt(request, self._share, is_new)
             if isinstance(found, End) and found.at_share:
                 with self._large:
-                    found = self._attempt(step, self._memory, is_new=True)
+                    found = self._attempt(request, self._memory, is_new=True)
             if not isinstance(found, End) or found.by_trial:
                 return found
             reason = found.reason
@@ -134,7 +135,7 @@ class Children:
         for child in list(self._all):
             child.end()
 
-    def _attempt(self, step: Step, memory: int, is_new: bool) -> list[Outcome] | End:
+    def _attempt(self, request: Request, memory: int, is_new: bool) -> Any:
         with self._lock:
             child = self._idle.pop() if self._idle and not is_new else None
         if child is None:
@@ -145,7 +146,7 @@ class Children:
                 self._remove(child)
                 return End(Status.PENDING, problem, by_trial=False)
         try:
-            found = child.compute(step, self._task.time_limit, memory, self._memory)
+            found = child.compute(request, self._task.time_limit, memory, self._memory)
         except BaseException:
             self._remove(child)
             raise
@@ -196,11 +197,11 @@ class Child:
         except (EOFError, OSError):
             return f"a child process of a worker terminated while it loaded the study: {self._describe_exit()}"
 
-    def compute(self, step: Step, limit: float | None, memory: int, all_memory: int) -> list[Outcome] | End:
-        """Compute a step within `limit` seconds and `memory` bytes; the process is of no further use after an `End`."""
+    def compute(self, request: Request, limit: float | None, memory: int, all_memory: int) -> Any:
+        """Return the reply within `limit` seconds and `memory` bytes; after an `End` the process is of no use."""
         n_kills, waited, before = _count_kernel_kills(), 0.0, time.monotonic()
         try:
-            self._requests.send(step)
+            self._requests.send(request)
             while not self._replies.poll(_POLL_SECONDS):
                 now = time.monotonic()
                 waited, before = waited + min(now - before, 10 * _POLL_SECONDS), now
@@ -211,8 +212,7 @@ class Child:
                     return End(Status.TIMED_OUT, STATUS_MESSAGES[Status.TIMED_OUT])
                 if self._process.poll() is not None and not self._replies.poll():
                     raise EOFError
-            found: list[Outcome] = self._replies.recv()
-            return found
+            return self._replies.recv()
         except (EOFError, OSError):
             reason = self._describe_exit()
         if self._process.returncode == -signal.SIGKILL and _count_kernel_kills() != n_kills:

@@ -75,8 +75,8 @@ def shipped_task(run: str, session: str = "") -> Task:
 @contextmanager
 def shipped(client: Client, task: Task) -> Iterator[None]:
     """Register a task on all current and future workers of a cluster, and remove it at the end."""
-    client.register_plugin(ShippedTask(task))
     try:
+        client.register_plugin(ShippedTask(task))
         yield
     finally:
         unship(client, task.run)
@@ -99,7 +99,7 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
                 return function(*args)
         except TransientError:
             raise
-        except Exception as error:
+        except BaseException as error:  # Dask waits forever for a thread that raises another exception
             if is_transient(error):
                 raise TransientError(explain(error)) from None
             return Refusal(explain(error))

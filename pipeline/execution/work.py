@@ -10,7 +10,7 @@ import numpy as np
 from distributed import get_worker
 
 from pipeline.blocks.division import block_at, iterate_blocks, iterate_cell_blocks, spread_out
-from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, require_seeded
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.declare.panel import Panel
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
@@ -190,10 +190,7 @@ def unpack(study: Study, runs: Iterable[Run]) -> list[Work]:
 
 def evaluate_work(study: Study, work: Work, budget: int | None) -> list[Outcome]:
     """Compute the settings of a work item; see `evaluate_block` for the budget."""
-    panel, block = study.panel(work.block.panel), work.block
-    if block.cell == len(panel.cells()) - 1 and block.trials.start == 0:  # the first block of a run
-        require_seeded(study, block)
-    settings = panel.settings()
+    settings = study.panel(work.block.panel).settings()
     return evaluate_block(study, work.block, [settings[k] for k in work.settings], budget)
 
 

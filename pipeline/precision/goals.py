@@ -13,7 +13,7 @@ from pipeline.declare.claims import Claim
 from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, require_known
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.stores.asked import Stop
@@ -190,9 +190,11 @@ Goal = PrecisionGoal | ClaimsGoal
 def _has_needs(study: Study, claim: Claim) -> bool:
     """Return True if a configured study has the panels and values that a claim needs."""
     panels = {panel.name: panel for panel in study.panels}
-    if not panels.keys() >= claim.needs.keys():
+    read = claim.panels_read(panels)
+    if not read or not panels.keys() >= set(read):
         return False
     for name, values in claim.needs.items():
+        require_known(f"dimension of panel {name}", values, panels[name].settable(), f"claim {claim.name} needs an ")
         for dim, needed in values.items():
             axis = panels[name].settable()[dim]
             known = {format_value(value) if axis.kind == "vector" else value for value in axis.values}
@@ -203,7 +205,7 @@ def _has_needs(study: Study, claim: Claim) -> bool:
 
 def _settings_of(claim: Claim, panel: Panel) -> list[int]:
     """Return the settings of a panel that a claim needs; all if it names no panel or no method."""
-    if claim.needs and panel.name not in claim.needs:
+    if panel.name not in (claim.needs or claim.panels_read([panel.name])):
         return []
     methods = claim.needs.get(panel.name, {}).get(panel.method_dim or "")
     return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]

@@ -12,6 +12,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.stores.binding import Binding, add_checksum, digest
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
+from pipeline.stores.missing import mark_missing
 from pipeline.stores.regions import regions_of
 
 
@@ -68,7 +69,8 @@ class Commit:
             if name == "status":
                 continue
             is_stored = bool((error != "").any()) if name == "error" else per_trial or is_ok
-            encoded = encode(name, error if name == "error" else outcome.values[name]) if is_stored else {}
+            array = error if name == "error" else self._marked(panel, name, outcome)
+            encoded = encode(name, array) if is_stored else {}
             own = digests[name] = digest(next(iter(encoded.values()), None))
             values.update(
                 (key, content) for key, content in encoded.items() if per_trial or self._is_needed(key, content, own)
@@ -85,6 +87,13 @@ class Commit:
             self._files.remove_uncommitted(written.removed)
         else:
             self._replaced.append(written)
+
+    def _marked(self, panel: Panel, name: str, outcome: Outcome) -> np.ndarray:
+        """Return the values of a measure as they are stored; those per cell are stored once a trial is ok."""
+        per_trial, _ = panel.variables[name]
+        is_missing = outcome.status != Status.OK
+        where = is_missing if per_trial and panel.trials is not None else bool(is_missing.all())
+        return mark_missing(self._chunks.array(panel.name, name), outcome.values[name], where)
 
     def finish(self) -> None:
         """Make the values durable, then make the statuses visible."""

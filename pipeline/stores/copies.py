@@ -26,10 +26,13 @@ from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import now
 from pipeline.stores.regions import iterate_slabs
-from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, metadata_files, seal_root
+from pipeline.stores.root import COMPACT_FORMATS, COPY, Root, metadata_files, seal_root
 from pipeline.stores.sessions import SESSION_COPIES, is_lost, last_number, record_files, require_idle
 from pipeline.stores.shards import iterate_shards, pack_shard, shard_root
 from pipeline.stores.store import ResultStore, open_complete
+
+_EQUAL_IN_SHARES = {"spec_sha256": "spec", "study_code_sha256": "study file", "store_format": "store format"}
+"""Attributes of the root that are equal in all shares of a run, in words."""
 
 
 def compact(
@@ -85,7 +88,8 @@ def compact(
     numbers = {source: require_idle(source.files)}
     arrays = [source.array(panel, name) for panel, name in _sharded_variables(source)]
     document = shard_root(json.loads(source.root.content), arrays)
-    document["attributes"] = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
+    compact_format = COMPACT_FORMATS[source.attributes["store_format"]]
+    document["attributes"] = {**source.attributes, "store_format": compact_format, "compacted": now()}
     root = Root(seal_root(json.dumps(document).encode()))
     sharded = Chunks(root.content)
     shards = [
@@ -170,10 +174,11 @@ def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
     for source in sources:
         if source.share is None:
             raise BadInputError(f"{source.url} is not a share; merge takes the stores of run --share K/M")
-        for name, what in (("spec_sha256", "spec"), ("study_code_sha256", "study file")):
+        for name, what in _EQUAL_IN_SHARES.items():
             if source.attributes.get(name) != first.attributes.get(name):
                 raise BadInputError(
-                    f"the shares {first.url} and {source.url} are of different runs: their {what} differs"
+                    f"the shares {first.url} and {source.url} are of different runs: their {what} differs; compute "
+                    "both with one study and one version of dpstudies"
                 )
         if first.share is not None and source.share.count != first.share.count:
             raise BadInputError(

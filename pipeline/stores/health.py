@@ -16,6 +16,7 @@ from pipeline.errors import Damage, DamagedChunkError, command
 from pipeline.stores.commits import keys_of
 from pipeline.stores.files import accessing
 from pipeline.stores.locations import ROOT
+from pipeline.stores.missing import as_declared, find_missing
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY, metadata_files
 from pipeline.stores.sessions import check_records
@@ -43,9 +44,9 @@ def check_block(
                     "inconsistent", "differs between values of method factors that the method does not use"
                 )
     if not problems:
-        problems = _contradictions(panel, block, found[0])
+        problems = _contradictions(store, panel, block, found[0])
     is_pending = bool((found[0].status == Status.PENDING).any())
-    return problems, None if problems or is_pending else found[0]
+    return problems, None if problems or is_pending else _as_declared(store, panel, found[0])
 
 
 def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
@@ -121,7 +122,7 @@ def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes
 def _read(
     store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, Damage]
 ) -> Outcome | None:
-    """Read one array position; return None if the block has no status at this position."""
+    """Read one array position, with measures as stored; return None if the block has no status at this position."""
     (key,) = store.chunks.keys(panel.name, "status", region_of(panel, position, block.trials, "status"))
     with accessing(store.url):
         if store.reader.read_many([key])[key] is None:
@@ -149,21 +150,29 @@ def _read(
     return Outcome(arrays, status, errors.astype(object))
 
 
-def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, Damage]:
-    """Return the inconsistencies of a block: unknown statuses, missing numbers, misplaced error texts."""
+def _as_declared(store: ResultStore, panel: Panel, outcome: Outcome) -> Outcome:
+    """Return an outcome with measures in their declared dtypes."""
+    arrays = {measure: store.array(panel.name, measure.name) for measure in panel.measures}
+    values = {one.name: as_declared(array, outcome.values[one.name], one.dtype) for one, array in arrays.items()}
+    return Outcome(values, outcome.status, outcome.error)
+
+
+def _contradictions(store: ResultStore, panel: Panel, block: Block, outcome: Outcome) -> dict[str, Damage]:
+    """Return the inconsistencies of a block: unknown statuses, missing or foreign numbers, misplaced error texts."""
     problems = {}
     if not np.isin(outcome.status, list(Status)).all():
         problems["status"] = Damage("inconsistent", f"unknown status {int(outcome.status.max())}")
     is_ok, has_error = outcome.status == Status.OK, outcome.error != ""
     for k in np.flatnonzero(np.isin(outcome.status, FAILURES) != has_error):
         problems["error"] = Damage("inconsistent", f"the error of trial {block.trials[k]} does not match its status")
-    for measure in panel.measures:
-        values = outcome.values[measure.name]
-        if values.dtype.kind != "f" or measure.ragged or not is_ok.any():
-            continue
+    for measure in panel.measures if is_ok.any() else ():
+        array, values = store.array(panel.name, measure.name), outcome.values[measure.name]
         of_ok = values[is_ok] if measure.per_trial and panel.trials is not None else values
-        if measure.per_trial and np.isnan(of_ok).any():
-            problems[measure.name] = Damage("inconsistent", "an ok trial has a NaN")
+        is_missing = find_missing(array, of_ok)
+        if measure.per_trial and not measure.ragged and is_missing.any():
+            problems[measure.name] = Damage("inconsistent", "an ok trial has no number")
+        elif not np.array_equal(as_declared(array, of_ok, measure.dtype)[~is_missing], of_ok[~is_missing]):
+            problems[measure.name] = Damage("inconsistent", f"a number is no {measure.dtype}")
     return problems
 
 

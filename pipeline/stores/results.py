@@ -3,6 +3,8 @@
 import math
 import os
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from xarray.core import indexing
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
 from pipeline.stores.asked import Asked, Stop
+from pipeline.stores.missing import DECLARED, FILL
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
 from pipeline.stores.store import ResultStore, open_complete
 
@@ -32,7 +35,9 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``, whose variables are Dask arrays. After a run until a
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``, whose variables are Dask arrays. Measures are
+        float64, with NaN where the status is not ok; the attribute ``declared_dtype`` has another dtype, if the study
+        declares one. After a run until a
         precision, the status of trials that were not asked for is 6, and the coordinates ``n_asked`` and ``stopped``
         are the number of trials asked for and the reason for stopping, per cell and setting.
 
@@ -79,8 +84,9 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> x
             values = [format_value(tuple(one)) if isinstance(one, list) else one for one in axes[name]]
             coordinates[name] = dims, np.array(values if dims else values[0], array.dtype), array.attrs
             continue
-        values = indexing.LazilyIndexedArray(_Stored(store, panel, name)) if lazy else store.values(panel, name)
-        variables[name] = dims, values, array.attrs
+        stored = _Stored(store, panel, name)
+        values = indexing.LazilyIndexedArray(stored) if lazy else stored.read()
+        variables[name] = dims, values, stored.attributes
     ds = xr.Dataset(variables, coordinates, {"title": store.metadata[panel]["attributes"]["title"]})
     if lazy:
         chunks = _dask_chunks(store, panel)
@@ -97,12 +103,16 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> x
 
 
 class _Stored(BackendArray):
-    """Variable of a store, from which xarray reads regions."""
+    """Variable of a store, from which xarray reads regions; measures are float64, with NaN for missing values."""
 
     def __init__(self, store: ResultStore, panel: str, name: str) -> None:
-        array = store.array(panel, name)
-        self._store, self._panel, self._name = store, panel, name
-        self.shape, self.dtype = array.shape, array.dtype
+        array, measure = store.array(panel, name), store.spec["panels"][panel]["measures"].get(name)
+        values = store.values if measure is None else store.measured
+        self.read: Callable[..., np.ndarray] = partial(values, panel, name)
+        self.shape, self.dtype = array.shape, array.dtype if measure is None else np.dtype(float)
+        self.attributes = {key: value for key, value in array.attrs.items() if key != FILL}
+        if measure is not None and np.dtype(measure["dtype"]) != float:  # also in stores of earlier formats
+            self.attributes[DECLARED] = np.dtype(measure["dtype"]).name
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
@@ -116,7 +126,7 @@ class _Stored(BackendArray):
             return np.empty(self.shape, self.dtype)[key]
         region = tuple(slice(min(one), max(one) + 1) for one in ranges)
         at = (0 if isinstance(one, int) else slice(None, None, one.step) for one in key)
-        return self._store.values(self._panel, self._name, region)[tuple(at)]
+        return self.read(region)[tuple(at)]
 
 
 def _mark(ds: xr.Dataset, asked: Asked) -> xr.Dataset:

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pipeline.declare.factors import Measure, require_integer, require_name, require_text
 from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.declare.streams import canonical_json, sha256
@@ -23,11 +21,13 @@ from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT, STATE
+from pipeline.stores.missing import FILL, describe_array
 
-STORE_FORMAT = 5
-"""Version of the layout, increased when earlier versions of this package would misread the store."""
-COMPACT_FORMAT = 6
-"""Version of the layout with shards, which `pipeline.compact` writes; the store can only be read."""
+STORE_FORMAT = 7
+"""Version of the layout of new stores, increased when earlier versions of this package would misread them."""
+COMPACT_FORMATS = {5: 6, STORE_FORMAT: 8}
+"""Version of the layout of compact copies, which have shards and can only be read, by that of the original."""
+_MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.stores.missing`
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 _ROLES = ("factors", "method_factors", "outputs", "constants")
@@ -36,7 +36,8 @@ _OF_TRIALS = ("bytes", "blosc", "crc32c")
 _KEYS = ({"name": "default"}, {"name": "default", "configuration": {"separator": "/"}})
 _COORDINATES = ("int64", "float64", "string")
 _MOST_PER_CHUNK = 2**20  # values of a coordinate
-_Array = tuple[str, list[str], list[int], list[int] | None, tuple[str, ...]]
+# path, dimensions, shape, chunks, dtypes, and the mark of missing values
+_Array = tuple[str, list[str], list[int], list[int] | None, tuple[str, ...], int | None]
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # escape of half a character
 
 
@@ -127,17 +128,23 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
 
 
 def _refuse_other_format(url: str, found: Any) -> None:
-    if found not in (STORE_FORMAT, COMPACT_FORMAT):
+    readable = sorted([*COMPACT_FORMATS, *COMPACT_FORMATS.values()])
+    if found not in readable:
         advice = (
             f"read it with plain xarray, or use dpstudies {'0.1' if found < 3 else '0.2'} for it, or rerun the study "
             "with another --store path"
-            if isinstance(found, int) and found < STORE_FORMAT
+            if isinstance(found, int) and found < readable[0]
             else "install the version of dpstudies that wrote it, or a later one"
         )
         raise BadInputError(
-            f"the store {url} has format {found}, and this version reads formats {STORE_FORMAT} and {COMPACT_FORMAT}; "
+            f"the store {url} has format {found}, and this version reads formats {readable[0]} to {readable[-1]}; "
             + advice
         )
+
+
+def marks_missing(attributes: Mapping[str, Any]) -> bool:
+    """Return True for the attributes of a store whose arrays mark missing integers and booleans."""
+    return bool(attributes.get("store_format", STORE_FORMAT) >= _MARKED_FORMAT)
 
 
 def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
@@ -148,7 +155,7 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
         require_text("the name of a study", spec["study"])
         expected: dict[str, list[_Array]] = {name: [] for name in panels}
         for name, spec in panels.items():
-            for array in _arrays(name, spec):
+            for array in _arrays(name, spec, marks_missing(root["attributes"])):
                 expected.setdefault(array[0], []).append(array)
         metadata = root["consolidated_metadata"]["metadata"]
         wrong = sorted(metadata.keys() ^ expected.keys())
@@ -167,8 +174,8 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
     return [f"{path}/c" if arrays[0][1] else path for path, arrays in expected.items() if arrays]
 
 
-def _arrays(name: str, spec: Mapping[str, Any]) -> Iterator[_Array]:
-    """Yield path, dimensions, shape, chunks and data types of arrays, per trial and per cell for a measure."""
+def _arrays(name: str, spec: Mapping[str, Any], is_marked: bool) -> Iterator[_Array]:
+    """Yield the layouts of arrays: for a measure, those per trial and per cell."""
     require_name("the name of a panel", name)
     values = {axis: found for role in _ROLES for axis, found in spec[role].items()}
     for axis in (*values, *spec["dims"], *spec["measures"]):
@@ -181,16 +188,18 @@ def _arrays(name: str, spec: Mapping[str, Any]) -> Iterator[_Array]:
     n_blocks = math.prod(sizes[dim] for dim in spec["dims"]) * -(-trials.get("trial", 1) // block)
     require_integer(f"the number of blocks of panel {name}", n_blocks, 1, MAX_BLOCKS)
     for axis in (*spec["dims"], *spec["outputs"]):
-        yield f"{name}/{axis}", [axis], [sizes[axis]], None, _COORDINATES
+        yield f"{name}/{axis}", [axis], [sizes[axis]], None, _COORDINATES, None
     for axis in spec["constants"]:
-        yield f"{name}/{axis}", [], [], None, _COORDINATES
+        yield f"{name}/{axis}", [], [], None, _COORDINATES, None
     if trials:
-        yield f"{name}/trial", ["trial"], [*trials.values()], None, ("int64",)
+        yield f"{name}/trial", ["trial"], [*trials.values()], None, ("int64",), None
 
-    def variable(which: str, outputs: list[str], along: Mapping[str, int], dtype: str) -> _Array:
+    def variable(
+        which: str, outputs: list[str], along: Mapping[str, int], dtype: str, mark: int | None = None
+    ) -> _Array:
         dims = [*spec["dims"], *along, *outputs]
         chunks = [*(1 for _ in spec["dims"]), *(block for _ in along), *(sizes[dim] for dim in outputs)]
-        return f"{name}/{which}", dims, [(sizes | trials)[dim] for dim in dims], chunks, (dtype,)
+        return f"{name}/{which}", dims, [(sizes | trials)[dim] for dim in dims], chunks, (dtype,), mark
 
     yield variable("error", [], trials, "string")
     yield variable("status", [], trials, "int8")
@@ -199,8 +208,9 @@ def _arrays(name: str, spec: Mapping[str, Any]) -> Iterator[_Array]:
     }
     require_block_size(name, block, measures.values(), sizes)
     for key, measure in measures.items():
+        dtype, _, attributes = describe_array(measure.dtype, is_marked=is_marked)
         for along in (trials, {}):
-            yield variable(key, [*measure.dims], along, np.dtype(measure.dtype).name)
+            yield variable(key, [*measure.dims], along, dtype.name, attributes.get(FILL))
 
 
 def _is_one_of(document: Mapping[str, Any], arrays: list[_Array]) -> bool:
@@ -226,10 +236,12 @@ def _is_one_of(document: Mapping[str, Any], arrays: list[_Array]) -> bool:
         and not document.get("storage_transformers")
         and any(
             kind in dtypes
+            and document["attributes"].get(FILL) == mark
+            and mark in (None, document["fill_value"])
             and (document["shape"], [*(document.get("dimension_names") or ())]) == (shape, dims)
             and (is_small if chunks is None else chunk == chunks)
             and names == (_TEXTS if kind == "string" else _OF_TRIALS if path.endswith("/trial") else _NUMBERS)
-            for path, dims, shape, chunks, dtypes in arrays
+            for path, dims, shape, chunks, dtypes, mark in arrays
         )
     )
 

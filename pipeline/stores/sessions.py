@@ -2,8 +2,9 @@
 
 Sessions are numbered, and each record has a copy in one file. Once the previous session is over, a process begins the
 next one by creating its record, which only one process can do. A session is over when its record states an end, when
-its process no longer exists (checked on the same machine), or when its heartbeat has not changed for `LEASE_SECONDS`.
-The clock of the waiting process measures this time; clocks of different machines are never compared. The new session
+its process no longer exists (checked on the same machine and boot, where the process is identified by its number and by
+its start in ticks since boot), or when its heartbeat has not changed for `LEASE_SECONDS`. The waiting process measures
+this time by its monotonic clock, so neither steps of a clock nor clocks of different machines matter. The new session
 then fences earlier sessions, so that a process suspended past its lease cannot write when it resumes.
 """
 
@@ -84,7 +85,7 @@ class Session:
 
     @classmethod
     def _attempt(cls, url: str, number: int, record: Mapping[str, Any]) -> "Session | None":
-        identifier = f"{number:06}-{uuid.uuid4().hex[:12]}"
+        identifier = _new_identifier(number)
         files = open_files(url, identifier)
         complete = {"id": identifier, "started": now(), **record, "process": _this_process()}
         is_created = False
@@ -160,6 +161,10 @@ class Session:
                 return
             except Exception:  # clients of object stores have various errors; the next heartbeat retries
                 continue
+
+
+def _new_identifier(number: int) -> str:
+    return f"{number:06}-{uuid.uuid4().hex[:12]}"
 
 
 def number_of(identifier: str) -> int:
@@ -262,8 +267,8 @@ def _is_valid(number: int, record: Any) -> bool:
         case {
             "id": str(identifier),
             "started": str(),
-            "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float()},
-        }:
+            "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float(), **further},
+        } if isinstance(further.get("start_ticks"), int | None):
             is_own = identifier.startswith(f"{number:06}-") and _IDENTIFIER.fullmatch(identifier) is not None
             with suppress(TypeError):
                 are_right = all(is_right(record[name]) for name, is_right in _FIELDS.items() if name in record)
@@ -283,8 +288,19 @@ def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     record = _read(reader, number) if number else None
     if not record or record["id"] != identifier or "ended" in record:
         return False
-    files = open_files(url, record["id"])
-    Session(number, files, record).end(fields)
+    # in a folder of temporary files of its own, because that of the process may be missing
+    files = open_files(url, _new_identifier(number))
+    try:
+        files.begin()
+        if last_number(reader) != number:
+            return False
+        Session(number, files, record).update({**fields, "ended": now()})
+        files.remove([_beat_key(number)])
+    except SessionSupersededError:  # another session has begun meanwhile
+        return False
+    finally:
+        files.end()
+    open_files(url, identifier).end()
     return True
 
 
@@ -338,8 +354,30 @@ def _this_process() -> dict[str, Any]:
         "host": socket.gethostname(),
         "machine": _machine(),
         "pid": os.getpid(),
-        "created": psutil.Process().create_time(),
+        "created": psutil.Process().create_time(),  # read by versions before 0.4
+        "start_ticks": _start_ticks(os.getpid()),
     }
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return the start of a process in clock ticks since boot, or None where the system does not state it.
+
+    A step of the clock changes the time of day at which a process started (proc(5): it is computed), but not its ticks.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except OSError:
+        return None
+
+
+def _has_restarted(process: Mapping[str, Any], created: float) -> bool | None:
+    """Return True if another process has the number of a recorded one, or None if it is unknown."""
+    ticks, recorded = _start_ticks(process["pid"]), process.get("start_ticks")
+    if ticks is not None and recorded is not None:
+        return ticks != recorded
+    if abs(created - process["created"]) <= 1:
+        return False
+    return True if ticks is None else None  # the record of an earlier version, and perhaps a step of the clock
 
 
 def _machine() -> str:
@@ -361,8 +399,10 @@ def _state(record: Mapping[str, Any] | None) -> str:
         return "unknown"
     try:
         found = psutil.Process(process["pid"])
-        if abs(found.create_time() - process["created"]) > 1 or found.status() == psutil.STATUS_ZOMBIE:
+        has_restarted, status = _has_restarted(process, found.create_time()), found.status()
+        if has_restarted or status == psutil.STATUS_ZOMBIE:
             return "over"
-        return "unknown" if found.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "running"
+        is_suspended = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return "unknown" if is_suspended or has_restarted is None else "running"
     except psutil.NoSuchProcess:
         return "over"

@@ -33,8 +33,9 @@ from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned, without_rerun
 from pipeline.stores.files import Files, accessing, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
+from pipeline.stores.missing import as_declared, find_missing
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
-from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
+from pipeline.stores.root import COMPACT_FORMATS, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ShardReader
 from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
@@ -153,7 +154,7 @@ class ResultStore:
     @property
     def is_compact(self) -> bool:
         """True for a store that `pipeline.compact` has written, which can only be read."""
-        return self.attributes["store_format"] == COMPACT_FORMAT
+        return self.attributes["store_format"] in COMPACT_FORMATS.values()
 
     @property
     def _repair(self) -> str:
@@ -233,16 +234,38 @@ class ResultStore:
         return Outcome(values, status, np.array([without_rerun(str(text)) for text in error], object))
 
     def read_at(self, panel: Panel, position: tuple[int, ...], trials: range, name: str) -> np.ndarray:
-        r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none."""
+        r"""Read a variable at one array position, shape (trial, \*outputs), without trials if it has none.
+
+        Measures have their declared dtype, with zero for missing integers and booleans.
+        """
         region = region_of(panel, position, trials, name)
         values = self.values(panel.name, name, region, slice(trials.start, trials.stop))
+        if measure := self.spec["panels"][panel.name]["measures"].get(name):
+            values = as_declared(self.array(panel.name, name), values, measure["dtype"])
         return values.reshape(values.shape[len(position) :])
 
     def values(self, panel: str, name: str, region: Region | None = None, trials: slice = slice(None)) -> np.ndarray:
-        """Return the committed values of a variable, per-cell ones as committed by the blocks of some `trials`."""
+        """Return the committed values of a variable as stored, per-cell ones as committed by the blocks of `trials`."""
         region = region or tuple(slice(0, size) for size in self.array(panel, name).shape)
         with self.reading():
             return self.chunks.decode(panel, name, region, self.encoded(panel, name, region, trials))
+
+    def measured(self, panel: str, name: str, region: Region | None = None) -> np.ndarray:
+        """Return committed values of a measure as float64, with NaN where it is missing or the status is not ok."""
+        array, status = self.array(panel, name), self.array(panel, "status")
+        region = region or tuple(slice(0, size) for size in array.shape)
+        with self.reading():
+            contents = self.encoded(panel, name, region)
+            values = self.chunks.decode(panel, name, region, contents)
+        found = values.astype(float)
+        found[find_missing(array, values)] = np.nan
+        dims, of_status = (one.metadata.dimension_names or () for one in (array, status))  # type: ignore[union-attr]
+        if dims[: status.ndim] == of_status:  # a killed command may leave numbers of trials that are not ok
+            found[self.values(panel, "status", region[: status.ndim]) != Status.OK] = np.nan
+        else:  # one chunk per cell and setting, which no block has committed if no trial is ok
+            is_absent = [contents[key] is None for key in self.chunks.keys(panel, name, region)]
+            found[np.reshape(is_absent, found.shape[: status.ndim - 1])] = np.nan
+        return found
 
     def encoded(self, panel: str, name: str, region: Region, trials: slice = slice(None)) -> dict[str, bytes | None]:
         """Return the chunks of a region by key, None if no block has committed one, statuses without digests."""

@@ -17,8 +17,9 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT
+from pipeline.stores.missing import describe_array
 from pipeline.stores.regions import count_positions
-from pipeline.stores.root import COPY, STORE_FORMAT, Root, seal_root
+from pipeline.stores.root import COPY, STORE_FORMAT, Root, marks_missing, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
@@ -68,8 +69,12 @@ def audit_methods(study: Study, stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
-    """Write all files of an empty or larger store, the copy of the root first and the root last; return the root."""
-    template = make_template(study, {**attributes, **root_attributes(study)})
+    """Write all files of an empty or larger store, the copy of the root first and the root last; return the root.
+
+    A store keeps its format, because the chunks of a larger one do not change.
+    """
+    kept = {name: attributes[name] for name in ("store_format",) if name in attributes}
+    template = make_template(study, {**attributes, **root_attributes(study), **kept})
     root = seal_root(template.pop(ROOT))
     batch = files.batch(files.versions([COPY, ROOT]))
     batch.put_last(COPY, root)
@@ -89,14 +94,14 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
     root = zarr.create_group(store, zarr_format=3, attributes=dict(attributes))
     audits = json.loads(attributes.get(AUDITS, "{}"))
     for panel in study.panels:
-        _create_panel(root, panel, audits.get(panel.name, {}))
+        _create_panel(root, panel, audits.get(panel.name, {}), marks_missing(attributes))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         zarr.consolidate_metadata(store)
     return {key: content.to_bytes() for key, content in files.items()}
 
 
-def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any]) -> None:
+def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any], is_marked: bool) -> None:
     """Create the group of a panel, its coordinates, and its empty arrays: factors, methods, the trial, and outputs."""
     constants = " ".join(constant.name for constant in panel.constants)
     group = root.require_group(panel.name)
@@ -122,11 +127,9 @@ def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any]) -> 
         _create(group, name, dims, shape, chunks, **rest)
 
     for measure in panel.measures:
-        fill = np.nan if np.dtype(measure.dtype).kind == "f" else None
-        attributes = {"long_name": measure.meaning, "units": measure.unit}
-        variable(
-            measure.name, measure.per_trial, measure.dims, dtype=measure.dtype, fill_value=fill, attributes=attributes
-        )
+        dtype, fill, marks = describe_array(measure.dtype, is_marked=is_marked)
+        texts = {"long_name": measure.meaning, "units": measure.unit}
+        variable(measure.name, measure.per_trial, measure.dims, dtype=dtype, fill_value=fill, attributes=texts | marks)
     meaning = "error of a failed trial, and the command that reruns it"
     variable("error", True, (), dtype="string", fill_value="", attributes={"long_name": meaning})
     flags = {

@@ -78,11 +78,15 @@ def encode_numbers(words: pd.Series, function: Callable[[str], float | None]) ->
 def map_distinct(words: pd.Series, function: Callable[[str], float | None]) -> np.ndarray:
     """Return the values of a function of text, shape (n,), which is called once per distinct text.
 
-    Missing cells, and values None of the function, are NaN.
+    Missing cells, and values None of the function, are NaN. The texts are compared by Python, because some versions of
+    pandas compare them up to a zero byte only.
     """
-    codes, distinct = pd.factorize(words)
-    values = np.array([*map(function, distinct), None], dtype=np.float64)  # None becomes NaN
-    return values[codes]  # the code of a missing cell is −1
+    is_missing = words.isna().to_numpy()
+    places: dict[str, int] = {}
+    codes = np.fromiter((places.setdefault(word, len(places)) for word in words.tolist()), np.intp, len(words))
+    values = [function(word) if isinstance(word, str) else None for word in places]
+    numbers = np.array([*values, None], dtype=np.float64)  # None becomes NaN
+    return numbers[np.where(is_missing, -1, codes)]
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,22 @@ A part has about `PART_BYTES` bytes, but at least one compression unit of its fi
 Zarr and Parquet store the number of rows; the rows of a CSV file are counted first.
 
 A column is read as numbers or as text, whatever the format (`pipeline.tables.cells`). The text of a stored number is
-the one that pandas writes into a CSV file.
+its shortest plain decimal form, such as 0.00001 or 1.0, and that of a Boolean True or False. A single-precision number
+stands for the double that is nearest to its text.
 """
 
 import csv
 import errno
 import gzip
 import io
+import math
 import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
@@ -37,8 +40,12 @@ import pandas as pd
 import zarr
 
 from pipeline.errors import BadInputError, credentials_error, unknown
-from pipeline.redact import format_error
-from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_double, parse_numbers, without_markers
+from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers, without_markers
+
+_QUOTED = re.compile(rb'(?:\A|(?<=[,\n])) *"(?:[^"]++|"")*+("|\Z)')  # a field in quotes, or one without its end
+_LONGEST_ROW = 2**28
+_VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*")  # a number or a date
+_ENCODING = f", and CSV UTF-8 text with paired quotes ({NOT_PUBLIC})"
 
 PART_BYTES = 2**25
 """Target size of a part in bytes, as 64-bit numbers, or as text for CSV."""
@@ -95,38 +102,78 @@ def find_source(path: str) -> "TableSource":
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        shown = ", ".join(shown_names(twice))
-        raise BadInputError(f"{path}: column names must be unique, got duplicates: {shown}; rename them")
+        shown = "" if _hides_names(source) else f": {', '.join(twice)}{_name_note(source)}"
+        raise BadInputError(f"{path}: column names must be unique, got duplicates{shown}; rename them")
     return source
 
 
-def shown_names(names: Sequence[str]) -> list[str]:
-    """Return the names of columns for a message; if one is a number, a note: the first line may be a record."""
-    if any(parse_double(name) is not None for name in names):
-        return ["those of the first line, which are not shown, because one is a number; it must contain names"]
-    return list(names)
+def _hides_names(source: "TableSource") -> bool:
+    """Return True if the first line of a CSV file has a number or a date, as a record has and names have not."""
+    return isinstance(source, CsvSource) and any(map(_VALUE.fullmatch, source.columns))
+
+
+def describe_names(source: "TableSource") -> str:
+    """Return the names of all columns for a message."""
+    if _hides_names(source):
+        return "those of the first line, which are not shown, because one is a number or a date"
+    return ", ".join((*source.columns, *source.others)) + _name_note(source)
+
+
+def unknown_name(source: "TableSource", what: str, name: str, offered: Sequence[str]) -> str:
+    """Return the message for a name that is none of the offered ones, which are names of columns."""
+    if _hides_names(source):
+        return f"unknown {what} {name!r}; the first line must have names of columns, got a number or a date"
+    return unknown(what, name, offered) + _name_note(source)
+
+
+def _name_note(source: "TableSource") -> str:
+    is_text = isinstance(source, CsvSource)
+    return " (if the first line of the file is a record, do not publish this message)" if is_text else ""
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Convert errors of the readers of files to `BadInputError`; texts of other errors may contain cells."""
+def _reading(what: str, note: str = "") -> Iterator[None]:
+    """Convert errors of the readers of files to `BadInputError`, whose message ends with a note."""
     try:
         yield
     except BadInputError:
         raise
     except Exception as error:
-        has_no_cells = isinstance(error, OSError | EOFError | ImportError)
-        shown = format_error(error) if has_no_cells else type(error).__name__
-        raise BadInputError(f"cannot read {what}: {shown}; check that the file is complete") from None
+        shown = type(error).__name__  # its text may have cells, unless it is one of the system
+        if isinstance(error, OSError) and error.errno is not None:
+            shown = str(error.strerror)
+        raise BadInputError(f"cannot read {what}: {shown}; check that the file is complete{note}") from None
 
 
 def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
     """Divide the rows of a table into parts, in order, for reading the given columns."""
-    with _reading(path):
+    with _reading(path, _ENCODING):
         parts = source.parts(columns)
     if not parts:
         raise BadInputError(f"{path} must have at least one row, got none")
     return parts
+
+
+def require_unchanged(source: "TableSource", path: str) -> None:
+    """Raise BadInputError if a file of a table was written since the table was opened."""
+    if any(_stamp(file) != stamp for file, stamp in source.stamps):
+        raise BadInputError(f"{path} must not change while the table is read, got another file; read the table again")
+
+
+def _stamp(file: str) -> tuple[int, int]:
+    """Return the size and the modification time of a file, which must be regular unless it is remote."""
+    if "://" in file:
+        return 0, 0
+    status = require_regular(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def require_regular(file: str) -> os.stat_result:
+    """Return the status of a file; raise OSError if it is not regular, as reading a pipe might never end."""
+    status = os.stat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return status
 
 
 def require_columns(source: "TableSource", path: str, columns: Sequence[str]) -> None:
@@ -136,7 +183,7 @@ def require_columns(source: "TableSource", path: str, columns: Sequence[str]) ->
         if name not in offered and len(offered) == 1 and re.search("[;\t]", offered[0]):
             raise BadInputError(f"{path} has one column: its fields must be separated by commas; convert it")
         if name not in offered:
-            raise BadInputError(f"{path}: {unknown('column', name, shown_names(offered))}")
+            raise BadInputError(f"{path}: {unknown_name(source, 'column', name, offered)}")
         if name in source.others:
             raise BadInputError(f"{path}: column {name} must contain numbers or text; convert it, or omit it")
 
@@ -144,9 +191,11 @@ def require_columns(source: "TableSource", path: str, columns: Sequence[str]) ->
 def read_part(source: "TableSource", path: str, part: Part, columns: Columns) -> np.ndarray:
     """Read columns of a part, shape (n, c), with NaN for missing cells; raise BadInputError for other cells."""
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
-    with _reading(where):
+    with _reading(where, _ENCODING):
         try:
+            require_unchanged(source, path)
             cells = source.read(part.location, columns)
+            require_unchanged(source, path)
         except CellError as error:
             raise BadInputError(
                 f"{path}: column {error.column!r} must be {error.requirement}, got something else in data row "
@@ -155,8 +204,8 @@ def read_part(source: "TableSource", path: str, part: Part, columns: Columns) ->
     rows = np.column_stack([cells[name] for name in columns.names])
     if len(rows) != part.n_rows:
         raise BadInputError(
-            f"{where} must not change while the table is read, got {len(rows):,} rows; read the table again, and check "
-            "its quotes"
+            f"{where} must be rows of text with paired quotes and without carriage returns within lines, got another "
+            f"number of rows; correct them ({NOT_PUBLIC})"
         )
     return rows
 
@@ -168,7 +217,7 @@ def _encode_stored(name: str, values: np.ndarray, is_missing: np.ndarray, column
         if name in columns.encoders:
             return columns.encoders[name](words)
         is_missing = words.isna().to_numpy()
-    numbers = values.astype(np.float64, copy=False)
+    numbers = _widen(values)
     if np.isfinite(numbers).all() and not is_missing.any():
         return numbers
     infinite = np.isinf(numbers) & ~is_missing
@@ -184,12 +233,25 @@ def _encode_text(words: pd.Series, columns: Columns) -> np.ndarray:
 
 
 def _write(values: np.ndarray, is_missing: np.ndarray, name: str) -> pd.Series:
-    """Return stored numbers as the text that pandas writes, None for missing ones."""
-    if values.dtype.kind == "f":
-        values = values + values.dtype.type(0.0)  # no negative zeros, which would be equal to zeros of another text
-    codes, distinct = pd.factorize(values)
-    texts = np.array([*map(str, distinct), None], dtype=object)
+    """Return stored numbers in plain decimal form, None for missing ones."""
+    distinct, codes = np.unique(values, return_inverse=True)
+    texts = np.array([*map(_format_number, distinct), None], dtype=object)
     return pd.Series(texts[np.where(is_missing, -1, codes)], dtype=object, name=name)
+
+
+def _format_number(value: Any) -> str:
+    """Return the shortest plain decimal form of a stored number."""
+    if isinstance(value, np.floating) and np.isfinite(value):
+        return np.format_float_positional(value + value.dtype.type(0.0), unique=True, trim="0")  # no negative zero
+    return str(value)
+
+
+def _widen(values: np.ndarray) -> np.ndarray:
+    """Return stored numbers as doubles, of single precision those of their text, as a CSV file has."""
+    if values.dtype.kind != "f" or values.dtype.itemsize >= 8:
+        return values.astype(np.float64, copy=False)
+    distinct, codes = np.unique(values, return_inverse=True)
+    return np.array([float(_format_number(value)) for value in distinct])[codes]
 
 
 # Zarr
@@ -204,6 +266,7 @@ class ZarrSource:
     others: tuple[str, ...]
     # by column: array in the group ("" for a single array), column index, number of rows, rows per chunk
     arrays: tuple[tuple[str, int | None, int, int], ...]
+    stamps: tuple[tuple[str, tuple[int, int]], ...] = ()
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the rows into runs of whole chunks."""
@@ -235,6 +298,7 @@ class ZarrSource:
 
 
 _STORED = "biuf"  # kinds of types of numbers
+_NAN_IN_BASE64 = "AAAAAAAA+H8="  # as xarray writes it into attributes
 
 
 def _is_nan(values: np.ndarray) -> np.ndarray:
@@ -249,7 +313,7 @@ def _open_zarr(path: str) -> ZarrSource:
     others = []
     for name, array in found.items():
         label = name or "column"
-        if array.ndim not in (1, 2) or array.dtype.kind not in _STORED + "UTO" or "scale_factor" in array.attrs:
+        if array.ndim not in (1, 2) or array.dtype.kind not in _STORED + "UTO" or _is_encoded(array):
             others.append(label)
         elif array.ndim == 1:
             columns.append(label)
@@ -266,6 +330,15 @@ def _open_zarr(path: str) -> ZarrSource:
     return ZarrSource(path, tuple(columns), tuple(others), tuple(arrays))
 
 
+def _is_encoded(array: zarr.Array) -> bool:
+    """Return True if attributes state that stored numbers stand for others, as for times and packed numbers."""
+    fill = array.attrs.get("_FillValue")
+    is_nan = fill in ("NaN", _NAN_IN_BASE64) or (isinstance(fill, float) and math.isnan(fill))
+    is_filled = fill is not None and not (array.dtype.kind == "f" and is_nan)
+    is_time = "calendar" in array.attrs or " since " in str(array.attrs.get("units", ""))
+    return is_filled or is_time or any(name in array.attrs for name in ("scale_factor", "add_offset", "missing_value"))
+
+
 # Parquet
 
 
@@ -275,18 +348,21 @@ class ParquetSource:
 
     columns: tuple[str, ...]
     others: tuple[str, ...]
-    files: tuple[str, ...]
+    stamps: tuple[tuple[str, tuple[int, int]], ...]  # of the files, in order
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the rows into runs of whole row groups of a file."""
         parquet, most = _import_parquet(), max(1, PART_BYTES // (8 * len(columns)))
         parts: list[Part] = []
         first = 0
-        for file in self.files:
+        for file, _ in self.stamps:
             opened = parquet.ParquetFile(file)
-            absent = sorted(set(columns) - set(opened.schema_arrow.names))
-            if absent:
-                raise BadInputError(f"every file of a table must have all columns, got {file} without {absent[0]}")
+            kinds = {field.name: field.type for field in opened.schema_arrow}
+            for name in columns:
+                if name not in kinds or not _is_readable(kinds[name]):
+                    raise BadInputError(
+                        f"every file of a table must have all columns with numbers or text, got {file} without {name}"
+                    )
             groups: list[int] = []
             n_rows = 0
             for group in range(opened.num_row_groups):
@@ -314,12 +390,12 @@ def _encode_arrow(name: str, column: Any, columns: Columns) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if _is_arrow_number(column.type):
-        if pa.types.is_float16(column.type):
-            column = column.cast(pa.float32())
-        is_null = np.asarray(column.is_null())
+        is_half, is_null = pa.types.is_float16(column.type), np.asarray(column.is_null())
+        column = column.cast(pa.float32()) if is_half else column  # nulls of half precision cannot be filled
         values = np.asarray(column.fill_null(False if pa.types.is_boolean(column.type) else 0))
+        values = values.astype(np.float16) if is_half else values
         return _encode_stored(name, values, is_null | _is_nan(values), columns)
-    words = [None if value is None else str(value) for value in column.to_pylist()]  # text or decimal numbers
+    words = [f"{value:f}" if isinstance(value, Decimal) else value for value in column.to_pylist()]
     return _encode_text(pd.Series(words, dtype=object, name=name), columns)
 
 
@@ -340,12 +416,17 @@ def _is_readable(kind: Any) -> bool:
 
 def _open_parquet(path: str) -> ParquetSource:
     parquet = _import_parquet()
-    files = sorted(map(str, Path(path).glob("*.parquet"))) if Path(path).is_dir() else [path]
-    if not files:
-        raise BadInputError(f"the folder {path} must contain .parquet files, got none")
+    files = [path]
+    if Path(path).is_dir():
+        files = sorted(str(file) for file in Path(path).iterdir() if not file.name.startswith((".", "_")))
+        others = [file for file in files if not file.endswith(".parquet") or Path(file).is_dir()]
+        if others or not files:
+            got = f"also {others[0]}" if others else "none"
+            raise BadInputError(f"the folder {path} must contain .parquet files without subfolders, got {got}; move it")
+    stamps = tuple((file, _stamp(file)) for file in files)
     schema = parquet.read_schema(files[0])
     columns = tuple(field.name for field in schema if _is_readable(field.type))
-    return ParquetSource(columns, tuple(name for name in schema.names if name not in columns), tuple(files))
+    return ParquetSource(columns, tuple(name for name in schema.names if name not in columns), stamps)
 
 
 def _import_parquet() -> Any:
@@ -366,7 +447,8 @@ class CsvSource:
     path: str
     columns: tuple[str, ...]
     others: tuple[str, ...]
-    start: int  # byte offset of the second line, in the uncompressed text
+    start: int  # byte offset of the first record, in the uncompressed text
+    stamps: tuple[tuple[str, tuple[int, int]], ...]
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the lines into parts, and count the rows of each part."""
@@ -375,7 +457,6 @@ class CsvSource:
         with _open_text(self.path) as file:
             file.seek(position)
             while text := file.read(PART_BYTES):
-                text += b"" if text.endswith(b"\n") else file.readline()
                 n_rows, n_bytes = _count_rows(text, file)
                 parts.append(Part(first, n_rows, (position, n_bytes)))
                 first, position = first + n_rows, position + n_bytes
@@ -387,6 +468,8 @@ class CsvSource:
         with _open_text(self.path) as file:
             file.seek(position)
             text = file.read(n_bytes)
+        if b"\0" in text:
+            raise ValueError("zero bytes end the text of a cell in some versions of pandas")
         frame = None if columns.markers else self._parse_fast(text, columns)
         parsed = () if frame is None else columns.numbers
         frame = self._parse(text, columns, columns.names) if frame is None else frame
@@ -398,13 +481,22 @@ class CsvSource:
     def _parse_fast(self, text: bytes, columns: Columns) -> pd.DataFrame | None:
         """Return columns with numbers as parsed by pandas if they equal those of their cells, otherwise None.
 
-        With 64-bit floats as the given type, pandas accepts only numbers, in the sense of `cells`, and infinities.
+        With 64-bit floats as the given type, pandas accepts only numbers in the sense of `cells`, infinities, and
+        columns of words for true and false in any case, which become ones and zeros.
         """
         try:
             frame = self._parse(text, columns, columns.encoders)
         except (ValueError, TypeError):
             return None
-        return None if np.isinf(frame[list(columns.numbers)].to_numpy()).any() else frame
+        numbers = frame[list(columns.numbers)]
+        if np.isinf(numbers.to_numpy()).any():
+            return None
+        of_two = [name for name in columns.numbers if numbers[name].dropna().isin((0.0, 1.0)).all()]
+        if of_two:
+            words = self._parse(text, Columns(tuple(of_two)), of_two)
+            for name in of_two:
+                frame[name] = parse_numbers(without_markers(words[name], ()))
+        return frame
 
     def _parse(self, text: bytes, columns: Columns, texts: Collection[str]) -> pd.DataFrame:
         """Parse columns of lines as text or as 64-bit floats, with missing values only for empty fields."""
@@ -433,21 +525,19 @@ class CsvSource:
 
 def _count_rows(text: bytes, file: BinaryIO) -> tuple[int, int]:
     """Return the numbers of rows and bytes of lines of text, up to the end of the row in which the text ends."""
-    if b'"' not in text:
-        return text.count(b"\n") + (not text.endswith(b"\n")), len(text)
-    lines, n_bytes, n_rows = io.BytesIO(text), 0, 0
+    text += b"" if text.endswith(b"\n") else file.readline()
+    while _ends_in_quotes(text):
+        more = file.read(PART_BYTES) + file.readline()
+        if not more or len(text) > _LONGEST_ROW:
+            raise ValueError("quotes must be paired")
+        text += more
+    outside = _QUOTED.sub(b"", text) if b'"' in text else text
+    return outside.count(b"\n") + (not text.endswith(b"\n")), len(text)
 
-    def read_lines() -> Iterator[str]:
-        nonlocal n_bytes
-        while line := lines.readline() or file.readline():
-            n_bytes += len(line)
-            yield line.decode()
 
-    rows = csv.reader(read_lines(), skipinitialspace=True)
-    while n_bytes < len(text):
-        next(rows)
-        n_rows += 1
-    return n_rows, n_bytes
+def _ends_in_quotes(text: bytes) -> bool:
+    """Return True if text, from the start of a row on, ends within quotes; those within a field are text."""
+    return b'"' in text and any(not match[1] for match in _QUOTED.finditer(text))
 
 
 def _open_text(path: str) -> BinaryIO:
@@ -455,15 +545,16 @@ def _open_text(path: str) -> BinaryIO:
 
 
 def _open_csv(path: str) -> CsvSource:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")  # reading a pipe might never end
+    stamp = _stamp(path)
     with _open_text(path) as file:
         head = file.readline()
-    names = tuple(name.strip() for name in next(csv.reader([head.decode("utf-8-sig")]), []))
+        while _ends_in_quotes(head) and (line := file.readline()) and len(head) < _LONGEST_ROW:
+            head += line
+    names = tuple(name.strip() for name in next(csv.reader(io.StringIO(head.decode("utf-8-sig"))), []))
     if "" in names or not names:
         missing = f"none for column {names.index('') + 1}" if names else "an empty line"
         raise BadInputError(f"{path}: the first line must name every column, got {missing}; add the names")
-    return CsvSource(path, names, (), len(head))
+    return CsvSource(path, names, (), len(head), ((path, stamp),))
 
 
 TableSource: TypeAlias = ZarrSource | ParquetSource | CsvSource

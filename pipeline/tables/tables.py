@@ -13,11 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import dask
 import dask.array as da
 import numpy as np
-from distributed import CancelledError, KilledWorker
-from distributed import Client as Client  # also for studies, which do not import Dask
+from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.tables.cells import Literal
 from pipeline.tables.formats import (
@@ -25,6 +26,7 @@ from pipeline.tables.formats import (
     Columns,
     Encoder,
     Part,
+    TableSource,
     find_parts,
     find_source,
     read_part,
@@ -43,6 +45,7 @@ class TableRows:
 
     columns: tuple[str, ...]
     rows: da.Array  # lazy float64, shape (n, c), with NaN for missing values
+    source: TableSource
 
 
 def open_table(
@@ -76,7 +79,7 @@ def open_table(
         meta=np.empty((0, 0)),
         token=uuid.uuid4().hex,  # a changed file is read again
     )
-    return TableRows(columns, rows)
+    return TableRows(columns, rows, source)
 
 
 def _read_block(
@@ -86,15 +89,24 @@ def _read_block(
 
 
 def reduce_rows(
-    client: Client,
     arrays: Sequence[Rows],
     map_rows: Callable[..., Result],
     combine: Callable[[Sequence[Result]], Result],
+    cluster: ClusterChoice = None,
 ) -> Result:
     """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
     The row chunks of the first of the arrays, of shape (n,) or (n, c), are used for all. ``map_rows(first, *blocks)``
-    receives the index of the first row of a block, from 0, and the block of each array, of shape (rows, c or 1).
+    receives the index of the first row of a block, from 0, and the block of each array, of shape (rows, c or 1). The
+    cluster is as in `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> with Client(processes=False, dashboard_address="127.0.0.1:0") as client:
+    ...     float(reduce_rows([np.ones((10, 2))], lambda first, block: block.sum(), sum, client))
+    20.0
     """
     blocks = _aligned(arrays)
     mapped = da.map_blocks(
@@ -109,7 +121,13 @@ def reduce_rows(
     reduce = dask.delayed(combine, pure=False)
     while len(results) > 1:
         results = [reduce(results[i : i + _FAN_IN]) for i in range(0, len(results), _FAN_IN)]
-    future = client.compute(results[0])
+    with connect(choose_cluster(cluster)) as client:
+        return _gather(client, results[0])
+
+
+def _gather(client: Client, result: Any) -> Any:
+    """Compute a delayed object on a cluster, and return its value; its tasks are cancelled after an exception."""
+    future = client.compute(result)
     try:
         return future.result()
     except KilledWorker as error:
@@ -119,6 +137,8 @@ def reduce_rows(
         ) from error
     except (CancelledError, CommClosedError) as error:
         raise ExecutionError("the connection to the scheduler was lost; restart it") from error
+    finally:
+        future.release()
 
 
 @one_thread()

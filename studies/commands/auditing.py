@@ -36,7 +36,11 @@ def audit(
         str, option("NAME", "Neighbouring data sets: replace-one, or add-remove if the number of records is private.")
     ] = "replace-one",
 ) -> None:
-    """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
+    """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees.
+
+    If a guarantee of released counts holds, draws are compared with the stated distribution at several data sets. Draws
+    that do not follow it are BROKEN.
+    """
     from mechanisms.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown
     from studies.audits import Question, audit_named, tabulate_audits

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import typer
 
 import pipeline
-from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, command
 from pipeline.execution.work import PendingWork
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
+from studies.commands.options import load_cluster
 from studies.commands.output import ERRORS, fail, say
 from studies.folders import configure, require_folder, store_path
 from studies.report.summaries import state_of
@@ -23,7 +23,7 @@ from studies.report.summaries import state_of
 
 def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
     """Run every study, each with its store in a folder, also after failures of others; `how` is for `pipeline.run`."""
-    load_profile(how.get("cluster"))
+    conduct = how | {"cluster": load_cluster(how["cluster"])}
     display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)))
     again = _command(folder, scale, seed, **how)
     unfinished: list[str] = []
@@ -34,7 +34,7 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
         try:
             with display.begin(name, label):
                 path, arguments = store_path(folder, name), configure(STUDIES[name], scale, seed)
-                pipeline.run(find_study(name, MODULES), path, progress=display, **arguments, **how)
+                pipeline.run(find_study(name, MODULES), path, progress=display, **arguments, **conduct)
             state = state_of(ResultStore.open(path))
         except KeyboardInterrupt:
             fail(f"committed blocks are kept; continue with: {again}", 130)

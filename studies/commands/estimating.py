@@ -70,7 +70,7 @@ def mean(
     ends = None if limits == "auto" else _parse_range(limits)
     records = read_column(file, column, markers=parse_markers(given["na"]))
     what = f"mean of {column} from {file}"
-    _answer(what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
+    _answer(file, what, lambda s: estimate_mean(records, column, unit, ends, s), epsilon, given, bounds_epsilon)
 
 
 @takes("na", "plot", *RELEASE)
@@ -80,23 +80,23 @@ def proportion(file: File, where: Where, epsilon: Epsilon, **given: Any) -> None
 
     holds, rule = _read_condition(file, where, given)
     what = f"proportion of {where} from {file}"
-    _answer(what, lambda s: estimate_proportion(holds, where, s), epsilon, given, rule=rule)
+    _answer(file, what, lambda s: estimate_proportion(holds, where, s), epsilon, given, rule=rule)
 
 
 @takes("na", "plot", *RELEASE)
 def count(file: File, epsilon: Epsilon, where: Where = "", **given: Any) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.estimates import estimate_count
-    from studies.own_data.private_table import read_names
+    from studies.own_data.private_table import show_names
 
     if not where:
         raise BadInputError(
             "where must be given, got none: the number of all rows is public under replacement of one row, and needs "
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
-            f"{', '.join(read_names(file))}"
+            f"{show_names(file)}"
         )
     holds, rule = _read_condition(file, where, given)
-    _answer(f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)
+    _answer(file, f"count of {where} from {file}", lambda s: estimate_count(holds, where, s), epsilon, given, rule=rule)
 
 
 def _read_condition(file: str, where: str, given: Mapping[str, Any]) -> tuple[np.ndarray, str]:
@@ -145,7 +145,7 @@ def histogram(
         encode = partial(conditions.encode_bins, edges=bins)
     codes = read_column(file, column, encode, parse_markers(given["na"])).astype(np.int64)
     what = f"histogram of {column} from {file}"
-    _answer(what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
+    _answer(file, what, lambda s: estimate_histogram(codes, labels, column, s), epsilon, given)
 
 
 def _divide_range(given: str) -> tuple[Decimal, ...]:
@@ -166,6 +166,7 @@ def _parse_range(given: str) -> tuple[float, float]:
 
 
 def _answer(
+    file: str,
     what: str,
     estimate: Callable[["Spending"], "Estimate"],
     epsilon: float,
@@ -173,11 +174,11 @@ def _answer(
     bounds_epsilon: float | None = None,
     rule: str = "",
 ) -> None:
-    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states what is counted."""
+    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states which cells are counted."""
     from mechanisms.privacy import Guarantee
     from studies.estimates import Spending
 
-    require_file("plot", given["plot"], ".svg", ".png")
+    require_file("plot", given["plot"], ".svg", ".png", kept=(file, given["ledger"]))
     account = open_account(given)
     spending = Spending(epsilon, given["rehearsal"], what, account.ledger, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -13,6 +13,9 @@ from pipeline.declare.factors import Factor, require_integer
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
+
+if TYPE_CHECKING:
+    from pipeline.clusters.profiles import Profile
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -134,9 +137,18 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"panels": split_names(found.pop("panel")), "values": parse_values(given["values"])}
     if "within" in given:
         found["within"] = parse_time(given["within"])
+    if "cluster" in given:
+        found["cluster"] = load_cluster(given["cluster"])
     if "study" in given:
         found["study"] = None if given["study"] is None else find_study(given["study"], MODULES)
     return found
+
+
+def load_cluster(cluster: str | None) -> "Profile":
+    """Return the profile of ``--cluster``, by default threads, so that a command never uses Dask's current client."""
+    from pipeline.clusters.profiles import load_profile
+
+    return load_profile(cluster)
 
 
 def split_names(names: list[str] | None) -> list[str]:

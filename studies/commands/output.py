@@ -92,10 +92,16 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
         print_table([heads[k] for k in columns], part, "" if number else title)
 
 
-def require_file(name: str, path: Path | None, *suffixes: str) -> None:
-    """Raise BadInputError if a file to be written has another suffix, or no folder; devices are accepted."""
+def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[object] = ()) -> None:
+    """Raise BadInputError if a file to be written has another suffix, or no folder; devices are accepted.
+
+    `kept` has the paths of files that must not be overwritten, and None for absent ones.
+    """
     if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
         return
+    for other in kept:
+        if other is not None and os.path.realpath(str(other)) == os.path.realpath(path):
+            raise BadInputError(f"{name} must not overwrite a file that the command reads, got {path}; choose another")
     if path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir():
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}; choose another path")

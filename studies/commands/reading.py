@@ -127,12 +127,13 @@ def trial(
     from pipeline.stores.store import ResultStore
 
     opened = ResultStore.open(store)
+    audits = _describe_audits(opened).get(panel, {})
     _, configured = study_of(opened, **arguments(given))
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     measures = list(reruns[0].computed.values)
     rows = [
         [
-            rerun.setting.label,
+            rerun.setting.label + (f" ({audits[name]})" if (name := rerun.setting.method.name) in audits else ""),
             Status(rerun.computed.status[0]).words,
             _verdict(rerun),
             *(_show(rerun, name) for name in measures),
@@ -190,17 +191,25 @@ def _count(store: str) -> tuple[ResultStore, Counts]:
     return opened, count_trials(opened)
 
 
+def _describe_audits(opened: ResultStore) -> dict[str, dict[str, str]]:
+    """Return the results of the audits of added mechanisms in a few words, by panel and method."""
+    stored = json.loads(opened.attributes.get("audits", "{}"))
+    if not stored:
+        return {}
+    from studies.styles import describe_audit  # slow import
+
+    return {panel: {name: describe_audit(found) for name, found in audits.items()} for panel, audits in stored.items()}
+
+
 def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "") -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
     from pipeline.stores.asked import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
     following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
-    for panel, audits in json.loads(opened.attributes.get("audits", "{}")).items():
-        from studies.styles import describe_audit  # slow import
-
-        for method, found in audits.items():
-            say(f"audit of {method} in panel {panel}: {describe_audit(found)}")
+    for panel, audits in _describe_audits(opened).items():
+        for method, text in audits.items():
+            say(f"audit of {method} in panel {panel}: {text}")
     if pending and opened.is_compact:  # a compact store is written complete
         say(
             f"damaged: {pending:,} trials of this compact store are missing; restore its files from a backup, or "
@@ -235,6 +244,8 @@ def _verdict(rerun: Rerun) -> str:
         return "not recomputed: it terminated its worker"
     if not rerun.is_stored:
         return "not stored yet" if rerun.is_asked else "not asked for"
+    if rerun.setting.method.unseeded:
+        return "not compared: unseeded"
     return "equal" if rerun.equal else "DIFFERENT"
 
 

@@ -1,7 +1,6 @@
 """The commands ``regress`` and ``partition``: regressions on a user's table."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ from studies.commands.options import (
     TABLE,
     Level,
     format_level,
+    load_cluster,
     option,
     parse_assignments,
     parse_numbers,
@@ -79,6 +79,7 @@ def regress(
     from mechanisms.regression.private_regression import regression_from_release
     from studies.own_data.private_table import parse_markers
     from studies.regression.regression_table import (  # needs Dask arrays
+        describe_neighbours,
         dump_release,
         load_release,
         prepare,
@@ -90,8 +91,9 @@ def regress(
     require_level(level)
     seed = given["rehearsal"]
     account = open_account(given)
-    require_file("output", output, ".json", ".csv", ".nc")
-    require_file("plot", given["plot"], ".svg", ".png")
+    kept = (table, release, given["ledger"])
+    require_file("output", output, ".json", ".csv", ".nc", kept=kept)
+    require_file("plot", given["plot"], ".svg", ".png", kept=kept)
     if release is not None:
         if table is not None or seed is not None or account.ledger is not None:
             raise BadInputError(
@@ -115,11 +117,12 @@ def regress(
             delta=delta,
             method=method,
             level=level,
-            cluster=given["cluster"],
+            cluster=load_cluster(given["cluster"]),
             rehearsal=seed is not None,
+            drops_missing=missing == "drop",
         )
         box, chosen = prepared.box, prepared.method
-        what = f"regression of {target} from {table}"
+        what = f"regression of {target} from {table}" + (", complete rows only" if missing == "drop" else "")
         checked = account.release(prepared.guarantee, what)
         _show_forecast(prepared, level, seed is not None)
         account.confirm(what, prepared.guarantee)
@@ -146,19 +149,15 @@ def regress(
     if released.guarantee is None:
         say("rehearsal: noise from a seed does not protect real data; do not publish these values")
     else:
-        dropped = (
-            f"; rows with missing cells are dropped: n = {released.n:,} is public, and neighbours have the same ones"
-        )
-        relation = released.guarantee.relation.value + (dropped if drops_missing else "")
-        say(f"guarantee of the release: {released.guarantee} ({relation})")
+        say(f"guarantee of the release: {released.guarantee} ({describe_neighbours(released, drops_missing)})")
     for line in account.lines() if release is None else ():
         say(line)
     if output is not None:
         with writing(output, "the values above are released"):
-            write_posterior(posterior, output, level)
+            write_posterior(posterior, output, level, drops_missing)
         say(f"values: {output}")
     if given["plot"] is not None:
-        write_plot(given["plot"], specify_intervals(posterior, level))
+        write_plot(given["plot"], specify_intervals(posterior, level, drops_missing))
 
 
 @takes("features", "na", *RELEASE, "cluster")
@@ -206,7 +205,7 @@ def partition(
     from studies.own_data.private_table import parse_markers
     from studies.regression.partition_table import Request, release_table  # needs Dask arrays
 
-    require_file("output", output, ".csv", ".json")
+    require_file("output", output, ".csv", ".json", kept=(table, given["ledger"]))
     account = open_account(given)
     request = Request(
         target=target,
@@ -235,8 +234,8 @@ def partition(
         table,
         request,
         account.seed,
-        given["cluster"],
-        ledger=account.ledger and replace(account.ledger, label=what),
+        load_cluster(given["cluster"]),
+        ledger=account.ledger and account.ledger.with_label(what),
         confirm=lambda: account.confirm(what, guarantee, f"{noise}\n"),
     )
     print_table(released.values.columns, released.formatted())
@@ -277,7 +276,7 @@ def _parse_guesses(words: list[str]) -> dict[str, tuple[float, float] | float]:
 def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> None:
     """Print the guarantee and the expected widths, which are public."""
     verb = "a release would spend" if is_rehearsal else "the release spends"
-    say(f"{prepared.table.rows.shape[0]:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+    say(f"{prepared.n_rows:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     names, ends = ("intercept", *prepared.box.names[:-1]), (prepared.forecast.low, prepared.forecast.high)
     shown = ", ".join(
         f"{name} {low:.3g}" + (f" to {high:.3g}" if f"{high:.3g}" != f"{low:.3g}" else "")

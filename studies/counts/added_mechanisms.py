@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import xarray as xr
 from mechanisms import Guarantee, Mechanism, audit_counts
 from mechanisms.audit import Audit, exceeds
 from mechanisms.conjugate import count_candidates
+from mechanisms.counts.draws import LEVEL, audit_draws, compared_datasets
 from pipeline import Panel
 from studies.claims import Summaries, smallest
 from studies.panels import Values
@@ -20,6 +21,7 @@ from studies.tables import PageTable
 SECONDS = 10.0
 """Time for the audits of one mechanism in one panel, in seconds."""
 
+_EXACT = 2 / 3  # share of the time for exact audits; draws are compared in the remaining time
 _MARGIN = 1.5  # ratio of the largest expected time of an audit to that predicted from a smaller one
 _BY = "mechanism"
 
@@ -33,6 +35,9 @@ def audit_added(
     the largest whose audit, predicted from the previous one, fits into the remaining time. The result for several
     priors is the smallest of their largest ones, unless a guarantee is broken. `problem` maps a cell to the prior and
     the counts.
+
+    If the guarantee holds, draws are compared with the stated distribution by `audit_draws` at the audited numbers of
+    records of the panel and at the largest audited one, at the level `LEVEL` in total.
     """
     sizes: dict[tuple[tuple[float, ...], float, float], set[int]] = {}
     for cell in panel.cells():
@@ -40,28 +45,35 @@ def audit_added(
         prior, counts = problem(values)
         key = (tuple(map(float, prior)), values["epsilon"], values["delta"])
         sizes.setdefault(key, set()).add(int(sum(counts)))
-    found = []
+    results: list[dict[str, Any]] = []
     for (prior, epsilon, delta), several in sizes.items():
-        found.append(_audit(mechanism, prior, epsilon, delta, several, seconds / len(sizes)))
-        if found[-1]["verdict"] == "broken":
+        share = 1.0 / len(sizes)
+        results.append(_audit(mechanism, prior, epsilon, delta, several, share * seconds, share * LEVEL))
+        if results[-1]["verdict"] == "broken":
             break
     rank = {"broken": 0, "unaudited": 1, "holds": 2}
-    return min(found, key=lambda one: (rank[one["verdict"]], one.get("n", 0)))
+    result = min(results, key=lambda result: (rank[result["verdict"]], result.get("n", 0)))
+    not_compared = [other for other in results if other.get("draws") == 0]
+    if result["verdict"] == "holds" and result["draws"] and not_compared:
+        return {**result, "draws": 0, "evidence": f"{result['evidence']}; {not_compared[0]['evidence']}"}
+    return result
 
 
 def _audit(
-    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, sizes: Collection[int], seconds: float
-) -> dict[str, Any]:
+    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, sizes: Collection[int],
+    seconds: float, level: float,
+) -> dict[str, Any]:  # fmt: skip
     """Return the result of the audit of the largest affordable number of records, or of the largest excess."""
     k, start = len(prior), time.perf_counter()
     result: dict[str, Any] = {"verdict": "unaudited", "states": "no guarantee", "evidence": "no guarantee is stated"}
+    audits: dict[int, Audit] = {}  # that hold, by the number of records
     n, refused = 0, ""
     try:
         stated = mechanism.stated(epsilon, delta)
         if stated is None:
             return result
         result |= {"states": str(stated), "evidence": f"no audit of {max(sizes)} records or fewer is possible"}
-        for n in audited_sizes(sizes, k, lambda: seconds - (time.perf_counter() - start)):
+        for n in audited_sizes(sizes, k, lambda: _EXACT * seconds - (time.perf_counter() - start)):
             if not mechanism.supports(n, k):
                 continue
             found = audit_counts(mechanism, prior, n, epsilon, delta)
@@ -73,9 +85,35 @@ def _audit(
                 result |= {"verdict": "broken", **one}
             elif verdict.holds and result["verdict"] != "broken":
                 result |= {"verdict": "holds", **one}
+                audits[n] = found
     except Exception as error:  # of the code of the mechanism, or of an audit that is too large
         refused = f"no audit at n = {n}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
+    if result["verdict"] == "holds":
+        chosen = {n: audit for n, audit in audits.items() if n in sizes or n == result["n"]}
+        left = seconds - (time.perf_counter() - start)
+        result |= _compare_draws(mechanism, prior, epsilon, delta, chosen, left, level, result["evidence"])
     return {**result, "evidence": f"{result['evidence']}; {refused}"} if refused else result
+
+
+def _compare_draws(
+    mechanism: Mechanism, prior: tuple[float, ...], epsilon: float, delta: float, audits: Mapping[int, Audit],
+    seconds: float, level: float, evidence: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the changes of a result that holds: evidence, number of draws per data set, and verdict if they deviate.
+
+    Draws are compared at each audited number of records, of which the largest is the first.
+    """
+    sizes = sorted(audits, reverse=True)
+    datasets = [counts for n in sizes for counts in compared_datasets(n, len(prior), audits[n].witness)]
+    try:
+        draws = audit_draws(mechanism, prior, datasets, epsilon, delta, np.random.default_rng(1), seconds, level)
+    except Exception as error:  # of the code of the mechanism
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        return {"draws": 0, "evidence": f"{evidence}; draws not compared: {message}"}
+    if draws.deviating is not None:
+        return {"verdict": "broken", "n": int(draws.deviating.sum()), "deviates": True, "evidence": draws.text}
+    shown = ", ".join(map(str, reversed(sizes)))
+    return {"draws": draws.n_draws, "evidence": f"{evidence}; {draws.text} (n = {shown})"}
 
 
 def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
@@ -120,7 +158,8 @@ def rank_added(summaries: Summaries) -> PageTable:
         ]
     return PageTable(
         "Added mechanisms",
-        "Results of the exact audits that the run made of mechanisms that are not in the registry, and their ranks "
+        "Results of the exact audits that the run made of mechanisms that are not in the registry, with comparisons of "
+        "their draws with the stated distributions, and their ranks "
         "among the private mechanisms of the registry by the mean Hellinger distance where both apply. "
         "Guarantees of the registry are audited by the study privacy-audit.",
         (_BY, "panel", "audit", "rank", "evidence"),
@@ -132,7 +171,8 @@ def rank_added(summaries: Summaries) -> PageTable:
 def _rank(ds: xr.Dataset, name: str, others: list[str], found: Values) -> str:
     """Return the rank of a mechanism as text, with the best one, and the nearest one that is ahead at every size."""
     if found["verdict"] == "broken":
-        return "not ranked, as its guarantee is broken"
+        reason = "its draws do not follow its stated distribution" if "deviates" in found else "its guarantee is broken"
+        return f"not ranked, as {reason}"
     if name in not_private(ds, _BY):
         return "not ranked, as it states no guarantee"
     distance = ds["hellinger_mean"]

@@ -101,7 +101,8 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     """Return a panel of this study with additional mechanisms on the same data sets.
 
     A run first audits each additional mechanism at its values of ε, δ and the prior, at all numbers of records that it
-    can afford in 10 seconds, and stores the result, which figures, tables and the page show.
+    can afford in 10 seconds, compares its draws with the stated distribution, and stores the result, which figures,
+    tables and the page show.
 
     Mechanisms have new names, and are skipped at sizes that they do not support. The existing methods use the same
     random streams if the names of study and panel are unchanged.

@@ -25,8 +25,8 @@ import xarray as xr
 
 from mechanisms import MECHANISMS
 from mechanisms.conjugate import count_candidates
-from pipeline import Claim, Erratum, Finding, claim, claims_in, critical, two_sided_level, verdict
-from studies.claims import Stored, above, correct, decide, entries, joined, p0, place, ratio, smallest, span
+from pipeline import EVERY_PANEL, Claim, Erratum, Finding, claim, claims_in, two_sided_level, verdict
+from studies.claims import Look, above, correct, decide, entries, joined, p0, place, ratio, smallest, span
 from studies.counts.problems import at_poster
 
 _SIZES = {"k2": (200, 300, 400, 500), "k3": (100, 200, 300), "k4": (100, 200, 300, 400, 500, 600)}
@@ -40,18 +40,19 @@ def _beats_dimension(
     panel: str, mechanism: str, n: tuple[int, ...], model: str, erratum: Erratum | None = None
 ) -> Claim:
     """Return the claim that a mechanism has a smaller mean distance than `laplace-dimension` at each n > 400."""
+    names = mechanism, "laplace-dimension"
 
     @p0(
         f"beats-dimension-{panel}",
         "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
         f"n > 400 ({model}).",
+        needs=at_poster([panel], *names, n=n),
         place="Conclusion",
         erratum=erratum,
         level=0,
     )
-    def check(summaries: Stored) -> Finding:
-        names = mechanism, "laplace-dimension"
-        means = at_poster(summaries, panel, *names, n=n)["expected_hellinger"]
+    def check(look: Look) -> Finding:
+        means = look[panel]["expected_hellinger"]
         own, other = (means.sel(mechanism=one) for one in names)
         smaller = ", ".join(map(str, own["n"].values[own < other]))
         stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
@@ -62,22 +63,30 @@ def _beats_dimension(
     return check
 
 
-@joined("Ratios of exact means: {}.")
-def _smaller_means(summaries: Stored, *pairs: tuple[str, str, str]) -> Iterator[Finding]:
-    """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
+Pairs = tuple[tuple[str, str, str], ...]
+"""Panel, and two mechanisms that are compared in it."""
+
+
+def _needs(pairs: Pairs) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about pairs: both mechanisms, at `_SIZES` if the panel has several sizes."""
+    names = {panel: tuple(name for other, *two in pairs if other == panel for name in two) for panel, *_ in pairs}
     sizes: dict[str, Any] = {panel: {"n": n} for panel, n in _SIZES.items()}
-    stored = [at_poster(summaries, *pair, **sizes.get(pair[0], {})) for pair in pairs]
-    for summary, (panel, first, second) in zip(stored, pairs, strict=True):
-        found = ratio(summary["expected_hellinger"], first, second)
+    return {panel: at_poster([panel], *names[panel], **sizes.get(panel, {}))[panel] for panel in names}
+
+
+@joined("Ratios of exact means: {}.")
+def _smaller_means(look: Look, pairs: Pairs) -> Iterator[Finding]:
+    """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
+    for panel, first, second in pairs:
+        found = ratio(look[panel]["expected_hellinger"], first, second)
         if "n" in found.dims:
             found = found.sel(n=found["n"].isin(_SIZES[panel]))
         yield verdict((found < 1).all(), f"{panel}: {first} to {second} {span(found, '.3f')}")
 
 
-def _ratios(summaries: Stored, other: str) -> dict[str, xr.DataArray]:
+def _ratios(look: Look, other: str) -> dict[str, xr.DataArray]:
     """Return the ratios of exact mean distances of smooth to those of another mechanism by panel."""
-    stored = {panel: at_poster(summaries, panel, "smooth", other) for panel in ("k2", "k3", "k4")}
-    return {panel: ratio(summary["expected_hellinger"], "smooth", other) for panel, summary in stored.items()}
+    return {panel: ratio(summary["expected_hellinger"], "smooth", other) for panel, summary in look.items()}
 
 
 _FAILS_AT_4 = Erratum(
@@ -91,16 +100,17 @@ _BEATS_DIMENSION = (
 )
 
 
-@p0(place="Motivation 2", level=0)
+@p0(place="Motivation 2", level=0, needs=at_poster(_SIZES, "smooth", "global"))
 @joined("Smooth has the smaller mean distance: {}.", ", ")
-def smooth_beats_global(summaries: Stored) -> Iterator[Finding]:
+def smooth_beats_global(look: Look) -> Iterator[Finding]:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
-    for panel, found in _ratios(summaries, "global").items():
+    for panel, found in _ratios(look, "global").items():
         yield verdict((found < 1).all(), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
 
 
 @p0(
     place="Motivation 1",
+    needs=at_poster(_SIZES, "smooth", "laplace"),
     leads=True,
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
@@ -109,54 +119,63 @@ def smooth_beats_global(summaries: Stored) -> Iterator[Finding]:
     ),
     level=0,
 )
-def tailored_beats_histogram(summaries: Stored) -> Finding:
+def tailored_beats_histogram(look: Look) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
-    ratios = _ratios(summaries, "laplace")
+    ratios = _ratios(look, "laplace")
     behind = all((found > 1).all() for found in ratios.values())
     numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
     return correct(not behind, behind, f"Ratio of exact mean distances, smooth to laplace: {numbers}.")
 
 
-@claim(kind="addition", level=0)
-def exact_beats_noise(summaries: Stored) -> Finding:
+_EXACT_BEATS: Pairs = tuple(
+    (panel, "smooth-exact", other) for panel, other in (("k2", "laplace"), ("k3", "laplace"), ("k3", "geometric"))
+)
+_GEOMETRIC_BEATS: Pairs = (("k2", "geometric", "smooth-exact"),)
+_BOUND_BEATS: Pairs = tuple(
+    (panel, "varying-bound", other)
+    for panel, other in (("k4", "smooth"), ("k4", "smooth-n"), ("abalone", "smooth"), ("abalone", "laplace"))
+)
+_BEAT_BOUND: Pairs = (("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
+
+
+@claim(kind="addition", level=0, needs=_needs(_EXACT_BEATS))
+def exact_beats_noise(look: Look) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
     counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
     """
-    pairs = ("k2", "laplace"), ("k3", "laplace"), ("k3", "geometric")
-    return _smaller_means(summaries, *((panel, "smooth-exact", other) for panel, other in pairs))
+    return _smaller_means(look, _EXACT_BEATS)
 
 
-@claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0)
-def geometric_is_best_at_two_cells(summaries: Stored) -> Finding:
+@claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0, needs=_needs(_GEOMETRIC_BEATS))
+def geometric_is_best_at_two_cells(look: Look) -> Finding:
     """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
     Hellinger mechanism.
     """
-    return _smaller_means(summaries, ("k2", "geometric", "smooth-exact"))
+    return _smaller_means(look, _GEOMETRIC_BEATS)
 
 
-@claim(kind="addition", level=0)
-def bound_beats_published(summaries: Stored) -> Finding:
+@claim(kind="addition", level=0, needs=_needs(_BOUND_BEATS))
+def bound_beats_published(look: Look) -> Finding:
     """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
     mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
     real data.
     """
-    pairs = ("k4", "smooth"), ("k4", "smooth-n"), ("abalone", "smooth"), ("abalone", "laplace")
-    return _smaller_means(summaries, *((panel, "varying-bound", other) for panel, other in pairs))
+    return _smaller_means(look, _BOUND_BEATS)
 
 
-@claim(kind="addition", level=0)
-def bound_is_behind(summaries: Stored) -> Finding:
+@claim(kind="addition", level=0, needs=_needs(_BEAT_BOUND))
+def bound_is_behind(look: Look) -> Finding:
     """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
     accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly
     at every size.
     """
-    return _smaller_means(summaries, ("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
+    return _smaller_means(look, _BEAT_BOUND)
 
 
-@claim(kind="addition", level=0)
-def certified(summaries: Stored) -> Finding:
+@claim(kind="addition", level=0, also=EVERY_PANEL)
+def certified(look: Look) -> Finding:
     """The audited privacy loss of every calibrated mechanism is at most epsilon."""
-    stored = [summary for summary in summaries.values() if "audited_epsilon" in summary]
+    stored = [summary for summary in look.values() if "audited_epsilon" in summary]
     losses = np.concatenate([(summary["audited_epsilon"] / summary["epsilon"]).values.ravel() for summary in stored])
     shares = losses[np.isfinite(losses)]
     return verdict(
@@ -165,11 +184,11 @@ def certified(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check", level=two_sided_level(5))
-def draws_agree(summaries: Stored) -> Finding:
+@claim(kind="self-check", level=two_sided_level(5), also=EVERY_PANEL)
+def draws_agree(look: Look) -> Finding:
     """The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     deviations = {}
-    for name, summary in summaries.items():
+    for name, summary in look.items():
         if "expected_hellinger" not in summary:  # the panel of random data stores one expectation per trial
             continue
         expected, n_ok = summary["expected_hellinger"], summary["n_ok"]
@@ -178,7 +197,7 @@ def draws_agree(summaries: Stored) -> Finding:
         bound = ((expected * (1 - expected) / n_ok) ** 0.5).where(n_ok * (1 - expected) < _FEW_DRAWS, 0.0)
         deviations[name] = abs(summary["hellinger_mean"] - expected) / np.maximum(summary["hellinger_mcse"], bound)
     worst, where = max((float(one.max()), name) for name, one in deviations.items())
-    limit, points = critical(5), sum(int(one.count()) for one in deviations.values())
+    limit, points = look.critical(5), sum(int(one.count()) for one in deviations.values())
     return verdict(
         worst <= limit,
         f"Largest deviation: {worst:.2f} standard errors (panel {where}) among {points} points; at most {limit:.3g} "
@@ -219,10 +238,9 @@ def _place(one: xr.DataArray) -> str:
 
 
 @joined()
-def _compare(summaries: Stored, panels: tuple[str, ...]) -> Iterator[Finding]:
+def _compare(look: Look) -> Iterator[Finding]:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
-    stored = {panel: at_poster(summaries, panel, *_COMPARED) for panel in panels}
-    for panel, (mean, error) in ((panel, mean_distance(summary)) for panel, summary in stored.items()):
+    for panel, (mean, error) in ((panel, mean_distance(summary)) for panel, summary in look.items()):
         own, spread = (one.sel(mechanism="k-norm", drop=True) for one in (mean, error))
         rival, tolerance = private_rivals(mean), 3 * np.hypot(private_rivals(error), spread)
         compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
@@ -236,29 +254,29 @@ def _compare(summaries: Stored, panels: tuple[str, ...]) -> Iterator[Finding]:
         )
 
 
-@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition")
-def k_norm_is_closest_at_balanced_data(summaries: Stored) -> Finding:
+@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(_BALANCED, *_COMPARED))
+def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
     """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
     (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
     all other noise on the counts.
     """
-    return _compare(summaries, _BALANCED)
+    return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
-def k_norm_is_closest_at_skewed_data(summaries: Stored) -> Finding:
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(SKEWED, *_COMPARED))
+def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
     """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
     every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
     """
-    return _compare(summaries, SKEWED)
+    return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition")
-def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(["random"], *_COMPARED))
+def k_norm_is_closest_at_random_data(look: Look) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.
     """
-    summary = at_poster(summaries, "random", *_COMPARED)
+    summary = look["random"]
     found = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
     rivals = found["mechanism"].values.tolist()
     error = summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
@@ -272,14 +290,17 @@ def k_norm_is_closest_at_random_data(summaries: Stored) -> Finding:
     )
 
 
-@p0(place="Motivation 1, away from balanced data", kind="addition")
+@p0(
+    place="Motivation 1, away from balanced data",
+    kind="addition",
+    needs=at_poster(SKEWED, "smooth", "varying-bound", "k-norm"),
+)
 @joined()
-def tailored_noise_fails_at_skewed_data(summaries: Stored) -> Iterator[Finding]:
+def tailored_noise_fails_at_skewed_data(look: Look) -> Iterator[Finding]:
     """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
     distance has more than twice the mean distance of k-norm.
     """
-    stored = {panel: at_poster(summaries, panel, "smooth", "varying-bound", "k-norm") for panel in SKEWED}
-    for panel, summary in stored.items():
+    for panel, summary in look.items():
         shares = summary["shares"].values.tolist()
         mean = mean_distance(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
         best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
@@ -299,31 +320,38 @@ def _spread(expected: xr.DataArray, name: str) -> float:
     return float((grouped.max() / grouped.min() - 1).max())
 
 
-@p0(place="Preliminary Experimental Results, the baseline", kind="addition")
+@p0(
+    place="Preliminary Experimental Results, the baseline",
+    kind="addition",
+    needs=at_poster(SKEWED, "k-norm", *_IN_ORDER),
+)
 @joined("Largest relative difference between orders: {}.")
-def order_of_categories(summaries: Stored) -> Iterator[Finding]:
+def order_of_categories(look: Look) -> Iterator[Finding]:
     """The mean distance of k-norm does not depend on the order of the categories; that of noise clipped in order
     changes by more than 1 %.
     """
-    stored = {panel: at_poster(summaries, panel, "k-norm", *_IN_ORDER) for panel in SKEWED}
-    for panel, summary in stored.items():
+    for panel, summary in look.items():
         own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
         listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
         yield verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}")
 
 
-@p0(place="Mechanism; McKenna & Sheldon 2020 for the first part", kind="addition")
+_EXPONENTIAL = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
+
+
+@p0(
+    place="Mechanism; McKenna & Sheldon 2020 for the first part",
+    kind="addition",
+    needs=at_poster(("k2", "k3"), *_EXPONENTIAL),
+)
 @joined("Ratios of exact means; {}.")
-def permute_and_flip(summaries: Stored) -> Iterator[Finding]:
+def permute_and_flip(look: Look) -> Iterator[Finding]:
     """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
     have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
     """
-    names = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")
-    stored = {panel: at_poster(summaries, panel, *names) for panel in ("k2", "k3")}
-    for panel, summary in stored.items():
-        proved, exact = (
-            ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in zip(names[:2], names[2:], strict=True)
-        )
+    pairs = list(zip(_EXPONENTIAL[:2], _EXPONENTIAL[2:], strict=True))
+    for panel, summary in look.items():
+        proved, exact = (ratio(summary["expected_hellinger"], *pair).dropna("n") for pair in pairs)
         yield verdict(
             (proved <= 1 + 1e-9).all() and (exact > 1).all(),
             f"{panel}: permute-and-flip to global {span(proved, '.3f')}; {panel}: permute-and-flip-exact to "

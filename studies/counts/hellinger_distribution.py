@@ -14,8 +14,22 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
-from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, correct, p0
+from pipeline import (
+    EVERY_PANEL,
+    Claim,
+    Erratum,
+    Factor,
+    Figure,
+    Finding,
+    Measure,
+    Panel,
+    Streams,
+    Study,
+    claim,
+    claims_in,
+    verdict,
+)
+from studies.claims import Look, correct, p0
 from studies.counts.problems import at_poster, balanced, require_balanced
 from studies.figures import Axis, Chart, stacked
 from studies.panels import Values, method_of, require
@@ -79,13 +93,10 @@ def _edges(summary: xr.Dataset) -> np.ndarray:
     return np.append(summary["distance_bin"].values, 1.0)
 
 
-def _compare(
-    summaries: Stored, sizes: tuple[int, ...], first: str, second: str, n_above: int = 0, **needs: Any
-) -> tuple[bool, bool, str]:
+def _compare(look: Look, first: str, second: str, n_above: int = 0) -> tuple[bool, bool, str]:
     """Return True if means are smaller, True if distribution functions are larger, at each n > `n_above`; evidence."""
-    stored = {f"k{k}": at_poster(summaries, f"k{k}", first, second, **needs) for k in sizes}
     evidence, nearer, dominates = [], True, True
-    for panel, summary in stored.items():
+    for panel, summary in look.items():
         summary = summary.sel(mechanism=[first, second], n=summary["n"] > n_above)
         for n in summary["expected_hellinger"].dropna("n")["n"].values.tolist():
             a, b = summary["expected_hellinger"].sel(n=n).values
@@ -101,9 +112,9 @@ def _compare(
     return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
-def _stochastically_smaller(*compared: Any, **needs: Any) -> Finding:
+def _stochastically_smaller(look: Look, first: str, second: str, n_above: int = 0) -> Finding:
     """Judge that the distance is stochastically smaller; the verdict is "corrected" if only its mean is."""
-    nearer, dominates, evidence = _compare(*compared, **needs)
+    nearer, dominates, evidence = _compare(look, first, second, n_above)
     only = "Only the mean is smaller. " if nearer and not dominates else ""
     return correct(nearer and dominates, nearer, f"{only}{evidence}.")
 
@@ -116,10 +127,11 @@ def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correcti
         "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
         f"n > 400, in the whole distribution of the distance and not only in its mean ({model}).",
         place=f"Conclusion and Figure {label}",
+        needs=at_poster([f"k{k}"], mechanism, "laplace-dimension", n=(500,)),
         erratum=Erratum(f"The same holds for the distribution of the distance ({k} categories).", correction),
     )
-    def check(summaries: Stored) -> Finding:
-        return _stochastically_smaller(summaries, (k,), mechanism, "laplace-dimension", 400, n=(500,))
+    def check(look: Look) -> Finding:
+        return _stochastically_smaller(look, mechanism, "laplace-dimension", n_above=400)
 
     return check
 
@@ -132,30 +144,31 @@ ahead_of_dimension_k3 = _ahead_of_dimension(
 )
 
 
-@p0(place="Motivation 2")
-def smooth_ahead_of_global(summaries: Stored) -> Finding:
+@p0(place="Motivation 2", needs=at_poster(("k2", "k3"), "smooth", "global"))
+def smooth_ahead_of_global(look: Look) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
-    return _stochastically_smaller(summaries, (2, 3), "smooth", "global")
+    return _stochastically_smaller(look, "smooth", "global")
 
 
 @p0(
     place="Motivation 1",
+    needs=at_poster(("k2", "k3"), "laplace", "smooth"),
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
         "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
     ),
 )
-def ahead_of_histogram(summaries: Stored) -> Finding:
+def ahead_of_histogram(look: Look) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
-    nearer, _, evidence = _compare(summaries, (2, 3), "laplace", "smooth")
+    nearer, _, evidence = _compare(look, "laplace", "smooth")
     return correct(not nearer, nearer, f"{evidence}.")
 
 
-@claim(kind="self-check")
-def distributions_are_whole(summaries: Stored) -> Finding:
+@claim(kind="self-check", also=EVERY_PANEL)
+def distributions_are_whole(look: Look) -> Finding:
     """The probabilities of the bins sum to 1 and are consistent with the exact mean distance."""
     worst, n_distributions, n_outside = 0.0, 0, 0
-    for summary in summaries.values():
+    for summary in look.values():
         probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
         worst = max(worst, float(abs(probability.sum("distance_bin", skipna=False) - 1).max()))
         low, high = (probability.dot(summary["distance_bin"].copy(data=side)) for side in (edges[:-1], edges[1:]))

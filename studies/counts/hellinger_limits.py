@@ -22,7 +22,7 @@ import xarray as xr
 from mechanisms import MECHANISMS, Mechanism, balanced_counts, enumerate_candidates
 from mechanisms.counts.optimal import require_solvable
 from pipeline import Erratum, Figure, Finding, Measure, Panel, Scale, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct, joined, p0, place, ratio, smallest, span
+from studies.claims import Look, Summaries, correct, in_panels, joined, p0, place, ratio, smallest, span
 from studies.counts.page_tables import compare_worst_cases
 from studies.counts.problems import balanced, cells, require_balanced, require_cells
 from studies.figures import ratios
@@ -109,23 +109,30 @@ def _list_nearest(found: xr.DataArray) -> str:
     )
 
 
-@claim(kind="self-check")
+@claim(kind="self-check", needs=in_panels(_PANELS, mechanism=("optimal",)))
 @joined("Ratio of the worst case to that of optimal: {}.")
-def none_is_better(summaries: Stored) -> Iterator[Finding]:
+def none_is_better(look: Look) -> Iterator[Finding]:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
-    for panel, summary in summaries.each(_PANELS, mechanism=("optimal",)).items():
+    for panel, summary in look.items():
         found = _ratio(summary).drop_sel(mechanism="optimal")
+        if not found.size:
+            yield verdict(None, f"{panel}: no other release is stored")
+            continue
         n_below, least = int((found < 1 - _ROUNDING).sum()), smallest(found)
         where = f"({least['mechanism'].item()}, {place(least, ('n',))})"
         yield verdict(not n_below, f"{panel}: at least {least:.4f} {where}, {n_below} exceptions")
 
 
-@claim(place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case", kind="addition")
-def geometric_is_nearest(summaries: Stored) -> Finding:
+@claim(
+    place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
+    kind="addition",
+    needs={"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}},
+)
+def geometric_is_nearest(look: Look) -> Finding:
     """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
     program; it is optimal up to post-processing of its output.
     """
-    ratio = _ratio(summaries.need("k2", mechanism=("optimal", "geometric"), prior=("1:1",)))
+    ratio = _ratio(look["k2"])
     compared = [name for name in ratio["mechanism"].values.tolist() if MECHANISMS[name].evaluation != "program"]
     found = _nearest(ratio.sel(mechanism=compared))
     ahead = found["mechanism"] == "geometric"
@@ -133,14 +140,18 @@ def geometric_is_nearest(summaries: Stored) -> Finding:
     return correct(ahead.all(), ahead.any(), f"{evidence} Post-processing of geometric noise closes the gap.")
 
 
-@claim(place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories", kind="addition")
+@claim(
+    place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories",
+    kind="addition",
+    needs={panel: {"mechanism": ("optimal", name, _SOLVED)} for panel, (name, _) in _NEAR.items()},
+)
 @joined("Worst case relative to the optimum. {}.", ". ")
-def k_norm_is_near_optimal(summaries: Stored) -> Iterator[Finding]:
+def k_norm_is_near_optimal(look: Look) -> Iterator[Finding]:
     """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
     and three categories, and within 3 % with four.
     """
-    stored = [summaries.need(panel, mechanism=("optimal", name, _SOLVED)) for panel, (name, _) in _NEAR.items()]
-    for summary, (panel, (name, near)) in zip(stored, _NEAR.items(), strict=True):
+    for panel, (name, near) in _NEAR.items():
+        summary = look[panel]
         worst = _ratio(summary)
         solved, projected = worst.sel(mechanism=_SOLVED), worst.sel(mechanism=name)
         yield verdict(
@@ -152,18 +163,19 @@ def k_norm_is_near_optimal(summaries: Stored) -> Iterator[Finding]:
 
 @p0(
     place="Motivation 1, judged by the worst case",
+    needs=in_panels(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE)),
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",
         "Noise on the counts has a smaller distance there, except for the smallest data sets.",
         place="Motivation 1",
     ),
 )
-def tailored_is_nearer(summaries: Stored) -> Finding:
+def tailored_is_nearer(look: Look) -> Finding:
     """At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1
     norm.
     """
     evidence, ahead = [], []
-    for panel, summary in summaries.each(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE)).items():
+    for panel, summary in look.items():
         found = _ratio(summary)
         tailored, noise = (
             _nearest(found.sel(mechanism=found["mechanism"].isin(group))) for group in (_TAILORED, _NOISE)

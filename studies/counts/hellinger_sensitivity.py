@@ -16,7 +16,7 @@ from mechanisms.counts.exponential import SENSITIVITIES
 from mechanisms.counts.mechanism import validate
 from mechanisms.counts.sensitivity import phi
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
-from studies.claims import Stored, correct, joined, p0, p1, span
+from studies.claims import Look, correct, joined, p0, p1, span
 from studies.counts.problems import DELTA, EPSILON, require_size
 from studies.figures import Axis, Chart
 from studies.panels import Values, given, require
@@ -151,20 +151,22 @@ _STATEMENTS = Panel(
 _UNIT_PRIOR = ("1:1",)
 
 
-def _complete_sizes(summaries: Stored) -> dict[int, xr.Dataset]:
+_BETA_NEEDS: dict[str, Any] = {"beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}}
+
+
+def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:
     """Return the sensitivities at x = 0..n, for each n for which all of them are stored."""
-    summary = summaries.need("beta", n=(100,), successes=tuple(range(101)), prior=_UNIT_PRIOR)
     lines = {n: summary.sel(n=n).dropna("successes") for n in summary["n"].values.tolist()}
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@p0(place="Motivation 2")
+@p0(place="Motivation 2", needs=_BETA_NEEDS)
 @joined("Local sensitivity. {}.")
-def largest_at_the_edge(summaries: Stored) -> Iterator[Finding]:
+def largest_at_the_edge(look: Look) -> Iterator[Finding]:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
     them.
     """
-    for n, line in _complete_sizes(summaries).items():
+    for n, line in _complete_sizes(look["beta"]).items():
         local = line["local_sensitivity"].values
         largest, centre = local.max(), local[n // 2]
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
@@ -172,23 +174,23 @@ def largest_at_the_edge(summaries: Stored) -> Iterator[Finding]:
         yield verdict(local[0] == local[n] == largest and centre < largest / 2, evidence)
 
 
-@p0(place="Motivation 2")
+@p0(place="Motivation 2", needs=_BETA_NEEDS)
 @joined(
     "Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
     "global. {}."
 )
-def smooth_below_global(summaries: Stored) -> Iterator[Finding]:
+def smooth_below_global(look: Look) -> Iterator[Finding]:
     """The smooth sensitivity is smaller than the global sensitivity."""
-    for n, line in _complete_sizes(summaries).items():
+    for n, line in _complete_sizes(look["beta"]).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
         own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
         yield verdict(own < limit, f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets")
 
 
-@claim(kind="self-check")
-def bounds_in_order(summaries: Stored) -> Finding:
+@claim(kind="self-check", needs={"beta": {}})
+def bounds_in_order(look: Look) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
-    beta = summaries.need("beta")
+    beta = look["beta"]
     local, varying, smooth, largest = (beta[f"{name}_sensitivity"] for name in _NAMES)
     rounding = 1 + 1e-12
     n_out = sum(int(((local > bound * rounding) | (bound > largest * rounding)).sum()) for bound in (varying, smooth))
@@ -220,13 +222,16 @@ def _counterexamples(found: xr.Dataset) -> str:
     return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 
 
+def _statements(*names: str) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about statements."""
+    return {"statements": {"statement": names, "n": tuple(range(1, 2001)), "prior": _UNIT_PRIOR}}
+
+
 def _without_counterexample(
-    summaries: Stored, name: str, when: str = "", repair: str = "", kept: Callable[[Any], Any] = lambda n: n > 0
+    look: Look, name: str, when: str = "", repair: str = "", kept: Callable[[Any], Any] = lambda n: n > 0
 ) -> Finding:
     """Judge that a statement has no counterexample; "corrected" if only its repair, described by `when`, has none."""
-    names = (name, repair or name)
-    stored = summaries.need("statements", statement=names, n=tuple(range(1, 2001)), prior=_UNIT_PRIOR)
-    printed, repaired = (stored.sel(statement=one) for one in names)
+    printed, repaired = (look["statements"].sel(statement=label) for label in (name, repair or name))
     repaired = repaired.sel(n=kept(repaired["n"]))
     evidence = f"{_counterexamples(printed)}."
     if not printed["n_violations"].any():
@@ -239,54 +244,64 @@ def _without_counterexample(
     return correct(False, not fails, f"{evidence} {added}")
 
 
-@p1(place="statement I")
-def statement_1(summaries: Stored) -> Finding:
+@p1(place="statement I", needs=_statements("I"))
+def statement_1(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored
     inequality holds for x <= x0.
     """
-    return _without_counterexample(summaries, "I")
+    return _without_counterexample(look, "I")
 
 
 @p1(
     place="statement I, second half as printed",
+    needs=_statements("I-below", "I"),
     erratum=Erratum(
         "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
         "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
         place="statement I",
     ),
 )
-def statement_1_below(summaries: Stored) -> Finding:
+def statement_1_below(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) > H(x+1, x+2) for x <= x0."""
     when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
-    return _without_counterexample(summaries, "I-below", when, "I")
+    return _without_counterexample(look, "I-below", when, "I")
 
 
 @p1(
     place="statement II",
+    needs=_statements("II", "II-inside"),
     erratum=Erratum(
         "LS(x) is the step towards the nearer edge.",
         "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
     ),
 )
-def statement_2(summaries: Stored) -> Finding:
+def statement_2(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, LS(x) is the distance of the step towards the nearer edge: H(x, x+1)
     for x >= x0, H(x, x-1) for x <= x0.
     """
     when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
-    return _without_counterexample(summaries, "II", when, "II-inside")
+    return _without_counterexample(look, "II", when, "II-inside")
 
 
-@p1(place="proof of statement II", erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."))
-def statement_2_centre(summaries: Stored) -> Finding:
+@p1(
+    place="proof of statement II",
+    needs=_statements("II-centre"),
+    erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
+)
+def statement_2_centre(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x0, x0-1) = H(x0, x0+1)."""
     when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"
-    return _without_counterexample(summaries, "II-centre", when, kept=lambda n: n % 2 == 0)
+    return _without_counterexample(look, "II-centre", when, kept=lambda n: n % 2 == 0)
 
 
-@p1(place="statement III", erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."))
-def statement_3(summaries: Stored) -> Finding:
+@p1(
+    place="statement III",
+    needs=_statements("III"),
+    erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
+)
+def statement_3(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, LS(x) > LS(x0) for every x other than x0."""
-    return _without_counterexample(summaries, "III", "for n >= 4", kept=lambda n: n >= 4)
+    return _without_counterexample(look, "III", "for n >= 4", kept=lambda n: n >= 4)
 
 
 _FIGURES = (

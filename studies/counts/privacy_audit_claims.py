@@ -10,8 +10,8 @@ import xarray as xr
 from mechanisms import FAMILIES, MECHANISMS, Mechanism, Status
 from mechanisms.audit import exceeds
 from mechanisms.privacy import RELATIONS
-from pipeline import Erratum, Finding, claim, claims_in, verdict
-from studies.claims import Stored, Summaries, correct, count, joined, largest, p0, p1, place, span
+from pipeline import EVERY_PANEL, Erratum, Finding, claim, claims_in, verdict
+from studies.claims import Look, Summaries, correct, count, in_panels, joined, largest, p0, p1, place, span
 
 BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 """Numbers of records of the panel with two categories."""
@@ -64,7 +64,9 @@ def _counterexample(one: xr.Dataset) -> str:
     """Describe the audit of a mechanism with the largest ratio of loss to ε."""
     share = largest(_share(one))
     found = one.sel({dim: share[dim] for dim in _share(one).dims})
-    data, neighbour, output = (found[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
+    data, neighbour, output = (
+        found[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour", "output")
+    )
     return f"{share:.4f} epsilon at {_place(share)}: data sets {data} and {neighbour}, output {output}"
 
 
@@ -83,18 +85,18 @@ def _audit_guarantees(summaries: Summaries, status: Status) -> Finding:
     )
 
 
-@claim(kind="self-check")
-def guarantees_hold(summaries: Stored) -> Finding:
+@claim(kind="self-check", also=EVERY_PANEL)
+def guarantees_hold(look: Look) -> Finding:
     """The exact privacy loss of every mechanism with a proved guarantee is within that guarantee."""
-    return _audit_guarantees(summaries, Status.PROVED)
+    return _audit_guarantees(look, Status.PROVED)
 
 
-@claim(kind="self-check")
-def conjectured_guarantees_hold(summaries: Stored) -> Finding:
+@claim(kind="self-check", also=EVERY_PANEL)
+def conjectured_guarantees_hold(look: Look) -> Finding:
     """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
     delta)-DP.
     """
-    found = _audit_guarantees(summaries, Status.CONJECTURED)
+    found = _audit_guarantees(look, Status.CONJECTURED)
     elsewhere = (
         "These audits are no proof for other priors. The pure loss exceeds epsilon at more skewed priors: for smooth "
         "it is 2.35 epsilon at the prior 1e5:350:250, n = 20, epsilon = 10, delta = 1e-5, with delta(epsilon) = 2.2e-9."
@@ -104,24 +106,25 @@ def conjectured_guarantees_hold(summaries: Stored) -> Finding:
 
 @p0(
     place="Mechanism",
+    needs={"binomial": {"prior": "1:1", "n": 100, "epsilon": 1.0, "delta": 1e-8, "mechanism": "smooth"}},
     erratum=Erratum(
         "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
         "It is pure DP at about half of ε. Calibrated by its exact audit, it is pure DP and spends all of ε.",
     ),
 )
-def smooth_at_the_published_setting(summaries: Stored) -> Finding:
+def smooth_at_the_published_setting(look: Look) -> Finding:
     """The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100."""
-    one = summaries.select("binomial", prior="1:1", n=100, epsilon=1.0, delta=1e-8, mechanism="smooth")
+    one = look.select("binomial")
     loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
     pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
     evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."
     return correct(loss > 1 and delta <= 1e-8, loss <= 1, evidence)
 
 
-@p1(place="section 1.2.2")
-def local_is_not_private(summaries: Stored) -> Finding:
+@p1(place="section 1.2.2", needs={"binomial": _LOCAL})
+def local_is_not_private(look: Look) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
-    one = summaries.need("binomial", **_LOCAL).sel(mechanism="local")
+    one = look["binomial"].sel(mechanism="local")
     broken = exceeds(_share(one), 1.0)
     n_broken = count(broken, _share(one).notnull())
     evidence = f"The loss exceeds epsilon in {n_broken} audits. The largest loss is {_counterexample(one)}."
@@ -130,6 +133,7 @@ def local_is_not_private(summaries: Stored) -> Finding:
 
 @p1(
     place="proof in section 1.2.2, with the prior of section 2.1",
+    needs={"binomial": _LOCAL},
     leads=True,
     erratum=Erratum(
         "The proof that local sensitivity is not private uses Beta(1, 1).",
@@ -137,11 +141,11 @@ def local_is_not_private(summaries: Stored) -> Finding:
         place="section 1.2.2",
     ),
 )
-def local_proof(summaries: Stored) -> Finding:
+def local_proof(look: Look) -> Finding:
     """The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with LS(y) = H(x,
     y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.
     """
-    one = summaries.need("binomial", **_LOCAL).sel(prior=["1:1"], mechanism="local")
+    one = look["binomial"].sel(prior=["1:1"], mechanism="local")
     shares = _share(one)
     return verdict(
         (shares.sel(n=shares["n"] >= 4) > 1).all(),
@@ -150,24 +154,21 @@ def local_proof(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check")
+@claim(kind="self-check", also=EVERY_PANEL)
 @joined("Ratio of loss to epsilon: {}.")
-def calibrated_spend_all(summaries: Stored) -> Iterator[Finding]:
+def calibrated_spend_all(look: Look) -> Iterator[Finding]:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
-    for name, stored in audits(summaries, lambda one: one.calibrate is not None).items():
+    for name, stored in audits(look, lambda one: one.calibrate is not None).items():
         shares = np.concatenate([_share(one).values.ravel() for one in stored])
         low, high = np.nanmin(shares), np.nanmax(shares)
         holds = low >= 0.999 and not any(_broken(one).any() for one in stored)
         yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {np.isfinite(shares).sum()} audits")
 
 
-@claim(kind="self-check")
-def bound_leaves_slack(summaries: Stored) -> Finding:
+@claim(kind="self-check", needs=in_panels(("binomial", "multinomial"), mechanism=("varying-bound", "varying")))
+def bound_leaves_slack(look: Look) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
-    stored = summaries.each(("binomial", "multinomial"), mechanism=("varying-bound", "varying"))
-    bound, varying = (
-        [_share(ds.sel(mechanism=name)) for ds in stored.values()] for name in ("varying-bound", "varying")
-    )
+    bound, varying = ([_share(ds.sel(mechanism=name)) for ds in look.values()] for name in ("varying-bound", "varying"))
     worst = max(map(largest, bound))
     n_ahead = sum(int((one > other * (1 + 1e-9)).sum()) for one, other in zip(bound, varying, strict=True))
     return verdict(
@@ -178,15 +179,14 @@ def bound_leaves_slack(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check")
-def both_neighbouring_relations(summaries: Stored) -> Finding:
+@claim(kind="self-check", needs={"relations": {"relation": tuple(RELATIONS), "mechanism": (*FAMILIES, *MECHANISMS)}})
+def both_neighbouring_relations(look: Look) -> Finding:
     """Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of
     counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal the
     number of records.
     """
-    needed = summaries.need("relations", relation=tuple(RELATIONS), mechanism=(*FAMILIES, *MECHANISMS))
-    loss = needed["exact_epsilon"]
-    sums = loss.sel(mechanism=list(FAMILIES)) / needed["epsilon"]
+    loss = look["relations"]["exact_epsilon"]
+    sums = loss.sel(mechanism=list(FAMILIES)) / look["relations"]["epsilon"]
     replaced, added = (loss.sel(mechanism=list(MECHANISMS), relation=name) for name in ("replace-one", "add-remove"))
     n_finite, n_infinite = int(np.isfinite(replaced).sum()), int(np.isposinf(added).sum())
     return verdict(

@@ -1,10 +1,11 @@
 """Factors and checks of the problems that the studies of counts share: prior, number of records, ε and δ."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from mechanisms import balanced_counts
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor, Stored
+from pipeline import Factor
 from studies.panels import Values, require
 
 EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
@@ -54,7 +55,10 @@ _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, 
 """Number of categories of the panels of claims."""
 
 
-def at_poster(summaries: Stored, panel: str, *mechanisms: str, **values: Any) -> Any:
-    """Return a panel, of which the claim needs the mechanisms with the constants of the poster, and these values."""
-    prior = ":".join("1" * _CATEGORIES[panel])
-    return summaries.need(panel, mechanism=mechanisms, epsilon=(1.0,), delta=(1e-8,), prior=(prior,), **values)
+def at_poster(panels: Iterable[str], *mechanisms: str, **values: Any) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about panels: mechanisms with the constants of the poster, and these values."""
+    constants = {"epsilon": (1.0,), "delta": (1e-8,)}
+    priors = {panel: ":".join("1" * _CATEGORIES[panel]) for panel in panels}
+    return {
+        panel: {"mechanism": mechanisms, **constants, "prior": (prior,), **values} for panel, prior in priors.items()
+    }

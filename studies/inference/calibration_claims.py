@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from pipeline import Claim, Erratum, Finding, claim, critical, error_level, two_sided_level, verdict
+from pipeline import Claim, Erratum, Finding, claim, two_sided_level, verdict
 from pipeline.declare.claims import Kind
-from studies.claims import Stored, count, gap, highest, named, p4, span, tested, uniform
+from studies.claims import Look, count, gap, highest, in_panels, named, p4, span, tested, uniform
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, LARGEST_RHAT
 
 _LEVEL = 0.01
@@ -32,15 +31,15 @@ _P4: dict[str, Any] = {"paper": "P4", "place": "section 5"}
 _ADDED: dict[str, Any] = {"kind": "addition"}
 
 
-def _ask(summaries: Stored, panel: str, *methods: str, most: int = 100_000) -> xr.Dataset:
-    """Return a panel; a claim needs the ends of the published grid, and verdicts cover all stored n and ε."""
-    return summaries.need(panel, n=(10, most), epsilon=(0.01, 0.1), algorithm=methods)
+def _ends(panel: str, *methods: str, most: int = 100_000) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim: the ends of the published grid, though verdicts cover all stored n and ε."""
+    return {panel: {"n": (10, most), "epsilon": (0.01, 0.1), "algorithm": methods}}
 
 
-def _calibrated(panel: str, method: str, summaries: Stored, most: int = 100_000) -> Finding:
-    """Judge the statement that a method is calibrated at all values of n ≤ `most` to which it applies."""
-    one = _ask(summaries, panel, method, most=most).sel(algorithm=method)
-    found = uniform(tested(one), error_level(_LEVEL))
+def _calibrated(panel: str, method: str, look: Look) -> Finding:
+    """Judge the statement that a method is calibrated at all values of n to which it applies."""
+    one = look[panel].sel(algorithm=method)
+    found = uniform(tested(one), look.level)
     text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
     if one["rhat_stuck"].notnull().any():
         text += (
@@ -50,13 +49,13 @@ def _calibrated(panel: str, method: str, summaries: Stored, most: int = 100_000)
     return replace(found, evidence=f"{text}.", is_settled=found.verdict != "holds")
 
 
-def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
+def _over_confident(panel: str, method: str, look: Look) -> Finding:
     """Judge the statement that a method is over-confident at the smallest n and ε, and calibrated at the largest."""
-    one = _ask(summaries, panel, method).sel(algorithm=method)
+    one = look[panel].sel(algorithm=method)
     small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
     tails, p = small["pit_tails"], large["pit_p"]
-    over = (tails > 0.1 + critical(5) * np.sqrt(0.09 / small["n_ok"])).all()
-    right = bool((p > error_level(_LEVEL) / p.size).all())
+    over = (tails > 0.1 + look.critical(5) * np.sqrt(0.09 / small["n_ok"])).all()
+    right = bool((p > look.level / p.size).all())
     return verdict(
         over and right,
         f"{method}: {tails.max():.0%} of the quantiles outside [0.05, 0.95] (10% if calibrated) at the smallest n and "
@@ -65,10 +64,10 @@ def _over_confident(panel: str, method: str, summaries: Stored) -> Finding:
     )
 
 
-def _nearer(panel: str, method: str, summaries: Stored, to: str) -> Finding:
+def _nearer(panel: str, method: str, look: Look, to: str) -> Finding:
     """Judge the statement that the MMD of a method is not significantly larger than that of another method."""
-    less, error = gap(_ask(summaries, panel, method, to), "mmd2", method, to)
-    limit = critical(3) * error
+    less, error = gap(look[panel], "mmd2", method, to)
+    limit = look.critical(3) * error
     behind = less > limit
     text = f"{method} has a smaller MMD^2 than {to} in {count(less < 0)} cells"
     if behind.any():
@@ -83,23 +82,29 @@ def _claims(
     method: str = "",
     panels: Iterable[str] = MODELS,
     options: Mapping[str, Any] = MappingProxyType(_P4),
-    **given: Any,
+    to: str = "",
+    most: int = 100_000,
 ) -> Iterator[Claim]:
-    """Yield the claims that a statement holds for a method, by default the sampler as printed, one per panel."""
+    """Yield the claims that a statement holds for a method, by default the sampler as printed, one per panel.
+
+    A statement may compare it with the method `to`. The method applies up to n = `most`.
+    """
+    judge = partial(judge, to=to) if to else judge
     for panel in panels:
         printed, kind = MODELS[panel]
+        needs = _ends(panel, method or printed, *filter(None, [to]), most=most)
         fewest = _FEWEST_FOR_PUBLISHED if not method and printed == "gibbs-published" else 100
-        declared = {"level": _LEVEL, "kind": kind, "min_trials": fewest, **options}
-        check = partial(judge, panel, method or printed, **given)
+        declared = {"level": _LEVEL, "kind": kind, "min_trials": fewest, "needs": needs, **options}
+        check = partial(judge, panel, method or printed)
         yield claim(f"{label}-{panel}", f"{statement} (panel {panel}).", **declared)(check)
 
 
-@p4(place="section 5", level=two_sided_level(5))
-def ops_is_over_dispersed(summaries: Stored) -> Finding:
+@p4(place="section 5", level=two_sided_level(5), needs=_ends("binomial", "ops", "ops-likelihood"))
+def ops_is_over_dispersed(look: Look) -> Finding:
     """Posteriors from one-posterior sampling (OPS) are over-dispersed."""
-    ds = _ask(summaries, "binomial", "ops", "ops-likelihood")
+    ds = look["binomial"]
     tails, ks = ds["pit_tails"], ds["pit_ks"]
-    limit = 0.1 - critical(5) * np.sqrt(0.09 / ds["n_ok"].sel(algorithm="ops"))
+    limit = 0.1 - look.critical(5) * np.sqrt(0.09 / ds["n_ok"].sel(algorithm="ops"))
     if not (limit > 0).all():
         return verdict(None, "Too few trials to detect over-dispersion; at least 250 are needed.")
     is_over = tails.sel(algorithm="ops") < limit
@@ -112,9 +117,13 @@ def ops_is_over_dispersed(summaries: Stored) -> Finding:
     return verdict(holds, f"Over-dispersed in {count(is_over)} cells. {both}.", is_settled=holds)
 
 
+_UNCALIBRATED = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
+
+
 @p4(
     place="experiment",
     kind="addition",
+    needs=in_panels(EXPONENTIAL[1:], n=(1_000,), epsilon=(0.1,), algorithm=_UNCALIBRATED),
     min_trials=_FEWEST_FOR_PUBLISHED,
     erratum=Erratum(
         "The sampler for truncated families is calibrated.",
@@ -122,25 +131,22 @@ def ops_is_over_dispersed(summaries: Stored) -> Finding:
         place="section 5",
     ),
 )
-def bounds_hide_it(summaries: Stored) -> Finding:
+def bounds_hide_it(look: Look) -> Finding:
     """With bounds from the true parameter, the tests do not detect that the Gibbs sampler, as printed, is
     uncalibrated.
     """
-    names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
-    panels = ("exponential-wide", "exponential-paper-bounds")
-    stored = summaries.each(panels, n=(1_000,), epsilon=(0.1,), algorithm=names).values()
     is_accepted, passes = (
-        uniform(tested(ds.sel(algorithm="gibbs-published")), error_level(_LEVEL)).verdict == "holds" for ds in stored
+        uniform(tested(ds.sel(algorithm="gibbs-published")), _LEVEL).verdict == "holds" for ds in look.values()
     )
-    wide, own = (ds.sel(n=1_000, epsilon=0.1) for ds in stored)
+    wide, own = (ds.sel(n=1_000, epsilon=0.1) for ds in look.values())
     distances = ", ".join(
         f"{name} {wide['pit_ks'].sel(algorithm=name):.3f} (p = {wide['pit_p'].sel(algorithm=name):.1g})"
-        for name in names
+        for name in _UNCALIBRATED
     )
     return verdict(
         passes and not is_accepted,
         f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {distances}; with bounds from the true parameter "
-        f"{named(own['pit_ks'], names[:1], '.3f', 'algorithm')}.",
+        f"{named(own['pit_ks'], _UNCALIBRATED[:1], '.3f', 'algorithm')}.",
     )
 
 

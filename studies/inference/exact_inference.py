@@ -23,13 +23,14 @@ Ju, Awan, Gong & Rao, "Data augmentation MCMC for Bayesian inference from privat
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.inference.families import MODELS
 from pipeline import Claim, Factor, Finding, Measure, Method, Panel, Scale, Statistic, Study, claim, verdict
-from studies.claims import Stored, entries, highest, joined, named, p4, smaller, span, tested, uniform
+from studies.claims import Look, entries, highest, joined, named, p4, smaller, span, tested, uniform
 from studies.inference.exact_trials import ENOUGH_DRAWS, LARGEST_RHAT, METHODS, simulate_releases
 from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
@@ -134,28 +135,31 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
     @claim(
         f"exact-methods-are-calibrated-{panel}",
         f"Posterior quantiles and ranks of the exact methods are uniform (panel {panel}).",
+        needs={panel: {"n": (100,), "epsilon": (1.0,), "algorithm": methods}},
         kind="addition",
         min_trials=1_000,
     )
     @joined(separator=". ")
-    def check(summaries: Stored) -> Iterator[Finding]:
-        summary = summaries.need(panel, n=(100,), epsilon=(1.0,), algorithm=methods)
+    def check(look: Look) -> Iterator[Finding]:
         for name in methods:
-            found = uniform(tested(summary.sel(algorithm=name)), _LEVEL / len(methods))
+            found = uniform(tested(look[panel].sel(algorithm=name)), _LEVEL / len(methods))
             yield replace(found, evidence=f"{name}: {found.evidence}")
 
     return check
 
 
-@claim(kind="self-check")
+@claim(
+    kind="self-check",
+    needs={"normal": {"n": (100,), "epsilon": (1.0,), "algorithm": ("data-augmentation",)}},
+    also=_EXACT_METHODS,
+)
 @joined(
     "Fraction of trials with split R-hat >= 1.01, and with an effective sample size below 100, both included in all "
     f"statistics. {{}}. Fractions up to {_LARGEST_SHARE:.0%} and no errors are accepted."
 )
-def chains_are_long_enough(summaries: Stored) -> Iterator[Finding]:
+def chains_are_long_enough(look: Look) -> Iterator[Finding]:
     """The chains of the exact samplers mix and are long enough, in all but a few trials."""
-    summaries.need("normal", n=(100,), epsilon=(1.0,), algorithm=("data-augmentation",))
-    for panel, ds in ((panel, summaries[panel]) for panel in _EXACT_METHODS if panel in summaries):
+    for panel, ds in ((panel, look[panel]) for panel in _EXACT_METHODS if panel in look):
         for method in (name for name in _EXACT_METHODS[panel] if name in ds["algorithm"] and name != "exact"):
             one = ds.sel(algorithm=method)
             stuck, short, failed = one["rhat_stuck"].max(), one["ess_short"].max(), int(one["n_failed"].sum())
@@ -166,10 +170,15 @@ def chains_are_long_enough(summaries: Stored) -> Iterator[Finding]:
             )
 
 
-@p4(place="Algorithm 1", kind="addition", min_trials=1_000)
-def normal_approximation_fails(summaries: Stored) -> Finding:
+@p4(
+    place="Algorithm 1",
+    kind="addition",
+    needs={"binomial": {"n": (100, 1_000), "epsilon": (1.0, 3.0), "algorithm": ("gibbs",)}},
+    min_trials=1_000,
+)
+def normal_approximation_fails(look: Look) -> Finding:
     """The Gibbs sampler with normal approximations of the counts is not calibrated for sparse data."""
-    one = summaries.need("binomial", n=(100, 1_000), epsilon=(1.0, 3.0), algorithm=("gibbs",)).sel(algorithm="gibbs")
+    one = look["binomial"].sel(algorithm="gibbs")
     found = uniform({"quantiles": one["pit_p"]}, _LEVEL)
     distance = f"largest mean distance to the exact posterior {highest(one['distance_mean'], '.3f')}"
     return verdict(found.verdict == "does not hold", f"gibbs: {found.evidence}; {distance}.")
@@ -181,22 +190,21 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
     return (one["distance_mean"] * np.sqrt(one["ess_mean"])).dropna("n", how="all")
 
 
-@claim(kind="addition")
+@claim(kind="addition", needs={"edge": {"n": (100, 1_000), "algorithm": ("gibbs-exact", "data-augmentation")}})
 @joined(f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.")
-def exact_at_the_edge(summaries: Stored) -> Iterator[Finding]:
+def exact_at_the_edge(look: Look) -> Iterator[Finding]:
     """For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only."""
     names = ("gibbs-exact", "data-augmentation")
-    edge = summaries.need("edge", n=(100, 1_000), algorithm=names)
-    for name, one in ((name, _scaled_distance(edge, name)) for name in names):
+    for name, one in ((name, _scaled_distance(look["edge"], name)) for name in names):
         yield verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
 
 
-@p4(place="Algorithm 1", kind="addition")
-def approximation_does_not_vanish(summaries: Stored) -> Finding:
+@p4(place="Algorithm 1", kind="addition", needs={"edge": {"n": (100, 1_000_000), "algorithm": ("gibbs", "exact")}})
+def approximation_does_not_vanish(look: Look) -> Finding:
     """For the release y = 0, the error of the Gibbs sampler with normal approximations does not decrease with the
     number of records.
     """
-    edge = summaries.need("edge", n=(100, 1_000_000), algorithm=("gibbs", "exact"))["distance_mean"]
+    edge = look["edge"]["distance_mean"]
     distance = edge.sel(algorithm="gibbs").dropna("n", how="all")
     return verdict(
         distance.min() > 0.1 and distance.max() - distance.min() < 0.05,
@@ -210,10 +218,11 @@ def _augmentation_is_exact(panel: str) -> Claim:
         f"augmentation-is-exact-{panel}",
         "Draws by data augmentation differ from the exact posterior by sampling error only, with records dropped "
         f"or clamped (panel {panel}).",
+        needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation",)}},
         kind="addition",
     )
-    def check(summaries: Stored) -> Finding:
-        one = summaries.need(panel, n=(10, 100), outside=("drop", "clamp"), algorithm=("data-augmentation",))
+    def check(look: Look) -> Finding:
+        one = look[panel]
         scaled = _scaled_distance(one, "data-augmentation")
         distances = one["distance_mean"].max({*one["distance_mean"].dims} - {"algorithm"})
         names = (name for name in ("data-augmentation", "gibbs-collapsed", "marginal") if name in one["algorithm"])
@@ -234,9 +243,14 @@ def _expected_variance(ds: xr.Dataset) -> xr.DataArray:
     return ds["n"] * xr.DataArray(share, {"prior": ds["prior"]}, ("prior",))
 
 
-def _suffices(summaries: Stored, method: str, peer: str, noise_counts: bool) -> Finding:
+def _in_binomial(*methods: str) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim that methods are compared in the panel `binomial`."""
+    return {"binomial": {"n": (10, 1_000), "epsilon": (0.1, 3.0), "algorithm": methods}}
+
+
+def _suffices(look: Look, method: str, peer: str, noise_counts: bool) -> Finding:
     """Judge that `method` is as near as `peer` if the variance of the count, or of the noisy count, is large."""
-    ds = summaries.need("binomial", n=(10, 1_000), epsilon=(0.1, 3.0), algorithm=(method, peer))
+    ds = look["binomial"]
     excess = ds["distance_mean"].sel(algorithm=method) - ds["distance_mean"].sel(algorithm=peer)
     variance = _expected_variance(ds) + (2.0 / ds["epsilon"] ** 2 if noise_counts else 0.0 * ds["epsilon"])
     large, small = excess.where(variance >= _LARGE_VARIANCE), excess.where(variance < _LARGE_VARIANCE)
@@ -250,21 +264,21 @@ def _suffices(summaries: Stored, method: str, peer: str, noise_counts: bool) -> 
     )
 
 
-@p4(place="section 3.2", kind="addition")
-def normal_approximation_suffices(summaries: Stored) -> Finding:
+@p4(place="section 3.2", kind="addition", needs=_in_binomial("marginal", "exact"))
+def normal_approximation_suffices(look: Look) -> Finding:
     """For a Beta prior with n·E[θ(1 − θ)] + 2/ε² >= 20, the expected variance of the noisy count, the posterior from a
     normal approximation of its distribution (marginal) is accurate on average over releases. For smaller values it is
     not always.
     """
-    return _suffices(summaries, "marginal", "exact", noise_counts=True)
+    return _suffices(look, "marginal", "exact", noise_counts=True)
 
 
-@p4(place="Algorithm 1", kind="addition")
-def gibbs_needs_large_counts(summaries: Stored) -> Finding:
+@p4(place="Algorithm 1", kind="addition", needs=_in_binomial("gibbs", "gibbs-exact"))
+def gibbs_needs_large_counts(look: Look) -> Finding:
     """For a Beta prior with n·E[θ(1 − θ)] >= 20, the Gibbs sampler with normal approximations is accurate on average
     over releases. For smaller values it is not always, also if the noise is large.
     """
-    return _suffices(summaries, "gibbs", "gibbs-exact", noise_counts=False)
+    return _suffices(look, "gibbs", "gibbs-exact", noise_counts=False)
 
 
 def _k_norm_is_narrower(panel: str) -> Claim:
@@ -273,10 +287,11 @@ def _k_norm_is_narrower(panel: str) -> Claim:
         f"Posteriors given K-norm noise are narrower than given Laplace noise at equal epsilon (panel {panel}).",
         place="section 2",
         kind="addition",
+        needs={panel: {"n": (100,), "noise": ("laplace", "k-norm"), "algorithm": ("exact",)}},
     )
-    def check(summaries: Stored) -> Finding:
-        ds = summaries.need(panel, n=(100,), noise=("laplace", "k-norm"), algorithm=("exact",))
-        return smaller(ds.sel(algorithm="exact"), "mean_width", "k-norm", "laplace", deviations=3)
+    def check(look: Look) -> Finding:
+        ds = look[panel].sel(algorithm="exact")
+        return smaller(ds, "mean_width", "k-norm", "laplace", look.critical(3))
 
     return check
 

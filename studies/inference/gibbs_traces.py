@@ -6,7 +6,7 @@ from typing import Any
 from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
-from studies.claims import Stored, p4
+from studies.claims import Look, in_panels, p4
 from studies.figures import Axis, Chart
 from studies.inference.noisy_trials import release_model
 from studies.panels import Values
@@ -61,13 +61,10 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-@p4(place="appendix")
-def forgets_its_start(summaries: Stored) -> Finding:
+@p4(place="appendix", needs=in_panels(("binomial", "exponential"), iteration=_ITERATIONS))
+def forgets_its_start(look: Look) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
-    rhat = {
-        name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0])
-        for name, summary in summaries.each(("binomial", "exponential"), iteration=_ITERATIONS).items()
-    }
+    rhat = {name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0]) for name, summary in look.items()}
     return verdict(
         max(rhat.values()) <= _LARGEST_RHAT,
         f"Split R-hat of iterations {_N_BURN_IN + 1} to 500 from three starts, "

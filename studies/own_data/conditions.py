@@ -18,7 +18,7 @@ import pandas as pd
 
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.cells import Literal, encode_numbers, match_literals, parse_decimal
-from studies.own_data.private_table import read_names
+from studies.own_data.private_table import show_names
 
 OTHER = "other"
 """Category of the values that the user did not declare, so that they neither fail nor appear."""
@@ -49,7 +49,7 @@ class Condition:
         if form is None:
             raise BadInputError(
                 f"where must have the form COLUMN=VALUE, or !=, <, <=, >, >=, got {text!r}; e.g. 'age>=65', with a "
-                f"column of {path}: {', '.join(read_names(path))}"
+                f"column of {path}: {show_names(path)}"
             )
         column, sign, value = (part.strip() for part in form.groups())
         with as_bad_input("where"):

@@ -10,7 +10,15 @@ import numpy as np
 
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.cells import NOT_PUBLIC, Literal
-from pipeline.tables.formats import Columns, Encoder, find_parts, find_source, read_part, require_columns, shown_names
+from pipeline.tables.formats import (
+    Columns,
+    Encoder,
+    describe_names,
+    find_parts,
+    find_source,
+    read_part,
+    require_columns,
+)
 
 
 def read_column(path: str, column: str, encoder: Encoder | None = None, markers: Sequence[Literal] = ()) -> np.ndarray:
@@ -26,10 +34,9 @@ def read_column(path: str, column: str, encoder: Encoder | None = None, markers:
     return values
 
 
-def read_names(path: str) -> list[str]:
-    """Return the names of the columns, for messages."""
-    source = find_source(path)
-    return shown_names([*source.columns, *source.others])
+def show_names(path: str) -> str:
+    """Return the names of the columns for a message."""
+    return describe_names(find_source(path))
 
 
 def describe_missing(row: int, column: str, remedy: str = "") -> str:

@@ -4,7 +4,7 @@ Released quantiles have heavy tails, because the noise has the scale of the boun
 quartiles, in standard deviations of the posterior given all rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import xarray as xr
 from mechanisms.audit import exceeds
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, above, at_most, decide, joined, listed, mean, named, p2, place, span, vector
+from studies.claims import Look, above, at_most, decide, joined, listed, mean, named, p2, place, span, vector
 from studies.regression.partition_trials import SLOPE
 
 _ACCURATE = 1.0  # posterior standard deviations
@@ -27,9 +27,14 @@ def _width(ds: xr.Dataset) -> xr.DataArray:
     return ds["difference_q75"] - ds["difference_q25"]
 
 
-def _accuracy(summaries: Stored, method: str) -> Finding:
+def _at_every_p(*methods: str, panels: Iterable[str] = ("default",)) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about methods in panels."""
+    return {panel: {"p": _P, "algorithm": methods} for panel in panels}
+
+
+def _accuracy(look: Look, method: str) -> Finding:
     """Judge the statement that the median of the absolute difference is at most one posterior standard deviation."""
-    one = summaries.need("default", p=_P, algorithm=(method,)).sel(algorithm=method)
+    one = look["default"].sel(algorithm=method)
     error = one["difference_absolute"]
     return verdict(
         (error <= _ACCURATE).all(),
@@ -41,9 +46,8 @@ def _accuracy(summaries: Stored, method: str) -> Finding:
     )
 
 
-def _gain(summaries: Stored, panel: str) -> Finding:
+def _gain(ds: xr.Dataset) -> Finding:
     """Judge the statement that a private centre reduces the interquartile range at every p."""
-    ds = summaries.need(panel, p=_P, algorithm=("quantile", "quantile-centred"))
     plain, centred = (ds.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
     errors = [one[f"difference_{what}_mcse"] for one in (plain, centred) for what in ("q75", "q25")]
     gain = _width(plain) - _width(centred), np.sqrt(sum(error**2 for error in errors))
@@ -57,10 +61,10 @@ def _gain(summaries: Stored, panel: str) -> Finding:
     )
 
 
-@p2(place="section 4.1, Figure 4.1")
-def means_agree(summaries: Stored) -> Finding:
+@p2(place="section 4.1, Figure 4.1", needs=_at_every_p("full", "quantile", "quantile-noiseless"))
+def means_agree(look: Look) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
-    default = summaries.need("default", p=_P, algorithm=("full", "quantile", "quantile-noiseless"))
+    default = look["default"]
     parts, (noisy, error) = (mean(default, "difference", algorithm=f"quantile{one}") for one in ("-noiseless", ""))
     worst = noisy.isel(p=int(abs(noisy).argmax("p")))
     holds, fails = at_most(_ALIKE, (abs(noisy), error), _DECIDING)
@@ -75,10 +79,10 @@ def means_agree(summaries: Stored) -> Finding:
     )
 
 
-@p2(place="section 4.1, Figure 4.2")
-def partitions_have_no_pattern(summaries: Stored) -> Finding:
+@p2(place="section 4.1, Figure 4.2", needs=_at_every_p("quantile-noiseless"))
+def partitions_have_no_pattern(look: Look) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
-    ds = summaries.need("default", p=_P, algorithm=("quantile-noiseless",)).sel(algorithm="quantile-noiseless")
+    ds = look["default"].sel(algorithm="quantile-noiseless")
     difference, error = mean(ds, "difference")
     return decide(
         *at_most(_NO_PATTERN, (abs(difference), error), _DECIDING),
@@ -90,26 +94,29 @@ def partitions_have_no_pattern(summaries: Stored) -> Finding:
 
 @p2(
     place="section 4.1, Figure 4.2",
+    needs=_at_every_p("quantile"),
     erratum=Erratum(
         "Private quantiles are reasonably accurate.",
         "Their errors are several posterior standard deviations, unless part of the budget is spent on their centre.",
         place="section 4.1",
     ),
 )
-def reasonably_accurate(summaries: Stored) -> Finding:
+def reasonably_accurate(look: Look) -> Finding:
     """The differentially private quantiles are reasonably accurate."""
-    return _accuracy(summaries, "quantile")
+    return _accuracy(look, "quantile")
 
 
-@claim(kind="addition")
+_SHARED = ("quantile", "quantile-noiseless")
+
+
+@claim(kind="addition", needs=_at_every_p(*_SHARED, panels=("default", "half-share")))
 @joined()
-def no_share_helps(summaries: Stored) -> Iterator[Finding]:
+def no_share_helps(look: Look) -> Iterator[Finding]:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
     too wide, and bounds that contain half of them clip the others.
     """
-    names = ("quantile", "quantile-noiseless")
-    for ds in summaries.each(("default", "half-share"), p=_P, algorithm=names).values():
-        plain, noiseless = (ds.sel(algorithm=name) for name in names)
+    for ds in look.values():
+        plain, noiseless = (ds.sel(algorithm=name) for name in _SHARED)
         yield verdict(
             (plain["difference_absolute"] > 3.0).all(),
             f"theta = {float(ds['share']):g}: half widths {span(plain['half_width_q05'])} (5 % quantiles), "
@@ -120,12 +127,12 @@ def no_share_helps(summaries: Stored) -> Iterator[Finding]:
         )
 
 
-@p2(place="chapter 4")
-def bounds_are_private(summaries: Stored) -> Finding:
+@p2(place="chapter 4", needs={"audit": {"algorithm": "quantile"}})
+def bounds_are_private(look: Look) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
     """
-    one = summaries.select("audit", algorithm="quantile")
+    one = look.select("audit")
     search, total, epsilon = (float(one[name]) for name in ("search_epsilon", "exact_epsilon", "epsilon"))
     data, neighbour = (one[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour"))
     budget = vector(one, "split")[0]
@@ -138,24 +145,27 @@ def bounds_are_private(summaries: Stored) -> Finding:
     )
 
 
-@p2(place="chapter 5 (future work)")
-def centre_first(summaries: Stored) -> Finding:
+_CENTRED = ("quantile", "quantile-centred")
+
+
+@p2(place="chapter 5 (future work)", needs=_at_every_p(*_CENTRED))
+def centre_first(look: Look) -> Finding:
     """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
-    return _gain(summaries, "default")
+    return _gain(look["default"])
 
 
-@claim(kind="addition")
-def centre_first_is_accurate(summaries: Stored) -> Finding:
+@claim(kind="addition", needs=_at_every_p("quantile-centred"))
+def centre_first_is_accurate(look: Look) -> Finding:
     """Quantiles with bounds around a private centre are reasonably accurate."""
-    return _accuracy(summaries, "quantile-centred")
+    return _accuracy(look, "quantile-centred")
 
 
-@claim(kind="self-check")
-def centre_first_abalone(summaries: Stored) -> Finding:
+@claim(kind="self-check", needs=_at_every_p(*_CENTRED, panels=("abalone",)))
+def centre_first_abalone(look: Look) -> Finding:
     """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
     (abalone).
     """
-    return _gain(summaries, "abalone")
+    return _gain(look["abalone"])
 
 
 CLAIMS = claims_in(globals())

@@ -11,9 +11,7 @@ import pandas as pd
 from mechanisms.privacy import Guarantee
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile
-
-LARGEST_NUMBER = 1e140
-"""Largest absolute value in the tables for which a guarantee is stated; the squares of larger values may overflow."""
+from mechanisms.regression.statistics import LARGEST_NUMBER
 
 ALLOWED_FAILURE = 0.01
 """Default of the largest allowed probability of a misplaced clipping interval."""
@@ -49,9 +47,11 @@ class Release:
             return 0.0
         if not self.mechanism.method.is_centred:
             return self.mechanism.miss_probability(len(self.values))
-        centres = (self.values["clipped_from"] + self.values["clipped_to"]) / 2
-        scales = (self.values["clipped_to"] - self.values["clipped_from"]) / (2 * SCALE_WINDOW)
-        return self.mechanism.miss_probability(len(self.values), float((centres.abs() / scales).max()))
+        low, high = self.values["clipped_from"].to_numpy(), self.values["clipped_to"].to_numpy()
+        centres, scales = np.abs(low + high) / 2, (high - low) / (2 * SCALE_WINDOW)
+        # the ends of a narrow interval far from 0 may be equal after rounding
+        ratios = np.divide(centres, scales, out=np.full_like(centres, math.inf), where=scales > 0)
+        return self.mechanism.miss_probability(len(self.values), float(ratios.max()))
 
     @property
     def budget(self) -> str:
@@ -63,8 +63,8 @@ class Release:
             return f"NOT PRIVATE: the privacy loss of {mechanism.name} is {each} nats, more than the given epsilon"
         return (
             f"{'no budget spent; a release would spend' if self.rehearsal else 'budget spent:'} {each} nats, "
-            f"{self.guarantee} in total, for tables of numbers up to {LARGEST_NUMBER:g} "
-            f"({self.guarantee.relation.value})"
+            f"{self.guarantee} in total, for all tables of numbers, where those beyond ±{LARGEST_NUMBER:g} count as "
+            f"±{LARGEST_NUMBER:g} ({self.guarantee.relation.value})"
         )
 
     @property

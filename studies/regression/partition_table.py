@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from mechanisms.arguments import validate_positive
 from mechanisms.privacy import Guarantee
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
@@ -25,14 +26,14 @@ from mechanisms.regression.partition_quantile import (
 )
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles
+from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles, validate_draws
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
+from pipeline.tables.formats import unknown_name
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
 from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
@@ -44,7 +45,7 @@ PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
 """Names of priors, optionally followed by Zellner's g or the variance of each coefficient."""
 
 _PRIOR_VARIANCE = 1000.0
-_AT_ONCE = 10_000  # number of partitions per batch of posteriors
+_AT_ONCE = 1_000  # number of partitions per batch of posteriors, whose largest number of quadrature points all have
 _SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions without a posterior
 
 
@@ -82,6 +83,8 @@ class Request:
             raise BadInputError(
                 f"allow-failure must be a probability in [0, 1], got {self.allowed_failure:g}; e.g. 0.01"
             )
+        with as_bad_input():
+            self._validate_model()
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -137,6 +140,18 @@ class Request:
             f"{mechanism.search.start:g} times 1, 2, 4, ... in which the search finds enough values"
         )
 
+    def _validate_model(self) -> None:
+        """Raise an error unless prior and error variance are valid, for any number of rows and coefficients."""
+        prior = find_prior(self.prior, 1)
+        if self.error_variance is not None:
+            variance = validate_positive("error_variance", self.error_variance, "omit it if it is unknown")
+            ratio = variance * np.asarray(prior.precision).item() if isinstance(prior, SemiConjugatePrior) else 1.0
+            if not (math.isfinite(ratio) and ratio > 0):
+                raise ValueError(
+                    f"error_variance divided by the variance of the prior must be finite and > 0, got {ratio:g}; "
+                    "change one of them"
+                )
+
     def _start(self) -> float:
         """Return μ, which determines the first interval of the search for the bounds of a quantile."""
         if not self.ranges:
@@ -160,7 +175,7 @@ def release_table(
     path: str,
     request: Request,
     seed: int | None = None,
-    cluster: str | None = None,
+    cluster: ClusterChoice = None,
     *,
     ledger: LedgerFile | None = None,
     confirm: Callable[[], object] = lambda: None,
@@ -169,15 +184,16 @@ def release_table(
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is ``FILE`` or ``FILE:PROFILE``; by default threads of this process. `confirm` is called before a release is
+    cluster is as in `pipeline.run`. `confirm` is called before a release is
     entered in the ledger; an exception that it raises prevents the release.
 
     Privacy
     -------
     The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
     partition; losses add up. Partitions without a posterior, as with collinear columns or an exact fit, have a public
-    normal distribution instead. The guarantee holds over all tables of numbers up to 1e140 in size, none of which is
-    rejected because of its values. Tables with missing or infinite values are rejected: impute them or drop their rows.
+    normal distribution instead. The guarantee holds over all tables of numbers, none of which is rejected because of
+    its values; numbers beyond 1e140 in size count as 1e140 with their sign. Tables with missing or infinite values are
+    rejected: impute them or drop their rows.
     """
     mechanism = request.mechanism()
     if seed is None:
@@ -187,12 +203,13 @@ def release_table(
             )
         with as_bad_input():
             require_opendp()
-    profile = load_profile(cluster)
+            validate_draws(mechanism)
+    chosen_cluster = choose_cluster(cluster)
     table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
     if request.coefficient not in names:
-        raise BadInputError(f"{path}: {unknown('coefficient', request.coefficient, names)}")
+        raise BadInputError(f"{path}: {unknown_name(table.source, 'coefficient', request.coefficient, names)}")
     if names.count(INTERCEPT) > 1:
         raise BadInputError(
             f"{path} must not have a column {INTERCEPT} if the model has an intercept; use --features or --no-intercept"
@@ -207,8 +224,7 @@ def release_table(
     is_powered = isinstance(mechanism, PartitionQuantile)
     with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
-        with connect(profile) as client:
-            statistics = divide_rows(client, [table.rows], partition, request.intercept)
+        statistics = divide_rows([table.rows], partition, request.intercept, chosen_cluster, table.columns)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, ledger, confirm)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechanisms.privacy import Guarantee
+from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.regression.gram_release import (
     GramNoise,
     GramRelease,
@@ -33,10 +33,10 @@ from mechanisms.regression.private_regression import (
 )
 from mechanisms.regression.width_forecast import Guess, WidthForecast, require_support
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.tables.cells import NOT_PUBLIC, Literal, match_literals
+from pipeline.tables.formats import require_regular
 from pipeline.tables.tables import TableRows, open_table, reduce_rows
 from studies.own_data.conditions import OTHER, parse_categories
 from studies.own_data.private_table import describe_missing
@@ -47,13 +47,14 @@ class Prepared:
     """Opened table, with everything that is public before a release."""
 
     table: TableRows
+    n_rows: int  # of complete rows, if others are dropped
     levels: tuple[int, ...]  # number of indicators per column, 0 for columns of numbers
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
     method: str
     forecast: WidthForecast
-    profile: Profile
+    cluster: ChosenCluster
 
 
 def prepare(
@@ -69,15 +70,18 @@ def prepare(
     delta: float | None,
     method: str,
     level: float,
-    cluster: str | None,
+    cluster: ClusterChoice,
     rehearsal: bool,
+    drops_missing: bool = False,
 ) -> Prepared:
-    """Open a table, check the request and forecast the widths of intervals; nothing private is read or spent.
+    """Open a table, check the request and forecast the widths of intervals; nothing is spent.
+
+    Nothing is read but, if rows with missing cells are dropped, the number of complete rows, which is public then.
 
     `levels` has the list of public levels of a column, as text, with ``other`` for all values that are not in it;
     `guesses` only change the forecast, and `markers` are literals of missing cells.
     """
-    profile = load_profile(cluster)
+    chosen_cluster = choose_cluster(cluster)
     with as_bad_input():
         if not rehearsal:
             require_opendp()
@@ -90,11 +94,13 @@ def prepare(
         box = _find_box(path, target, table.columns, ranges, literals)
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
         n = table.rows.shape[0]
+        if drops_missing:
+            n = reduce_rows([table.rows], _count_complete, _add, chosen_cluster)
         chosen = choose_gram_method(method, n)
         indicators = set(box.names) - set(table.columns)
         forecast = require_support(box, n, noise, guesses, indicators, level)
     n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
-    return Prepared(table, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, forecast, profile)
+    return Prepared(table, n, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, forecast, chosen_cluster)
 
 
 def release_regression(
@@ -109,9 +115,8 @@ def release_regression(
     have the same missing rows. A rehearsal has no guarantee.
     """
     box = prepared.box
-    with connect(prepared.profile) as client:
-        map_rows = partial(_reduce_block, box, prepared.levels)
-        sums, n_missing, (row, column) = reduce_rows(client, [prepared.table.rows], map_rows, _join)
+    map_rows = partial(_reduce_block, box, prepared.levels)
+    sums, n_missing, (row, column) = reduce_rows([prepared.table.rows], map_rows, _join, prepared.cluster)
     if n_missing and not drop_missing:
         remedy = ", or pass --missing drop, which makes the number of complete rows public"
         raise BadInputError(describe_missing(int(row), prepared.table.columns[column], remedy))
@@ -122,6 +127,12 @@ def release_regression(
         )
     with as_bad_input():
         return release_sums(sums, prepared.noise, release)
+
+
+def describe_neighbours(release: GramRelease, drops_missing: bool) -> str:
+    """Return the neighbouring relation of a release, and what it assumes about rows with missing cells."""
+    dropped = f"; rows with missing cells are dropped: n = {release.n:,} is public, and neighbours have the same ones"
+    return Neighbouring.REPLACE_ONE.value + (dropped if drops_missing else "")
 
 
 def dump_release(release: GramRelease, box: PublicBox, drops_missing: bool) -> str:
@@ -136,6 +147,7 @@ def load_release(path: Path) -> tuple[GramRelease, PublicBox, bool]:
     The text may stand after ``release:``.
     """
     try:
+        require_regular(str(path))
         lines = [line.strip().removeprefix("release:") for line in path.read_text().splitlines()]
         values = json.loads(next(line for line in lines if line.strip().startswith("{")))
         box = PublicBox.of(values.pop("columns"))
@@ -146,26 +158,31 @@ def load_release(path: Path) -> tuple[GramRelease, PublicBox, bool]:
         raise BadInputError(f"{path} must contain the line that regress prints after release: {error}") from error
 
 
-def write_posterior(posterior: RegressionPosterior, path: Path, level: float) -> None:
+def write_posterior(posterior: RegressionPosterior, path: Path, level: float, drops_missing: bool = False) -> None:
     """Write coefficients as JSON or CSV, or the draws as NetCDF."""
     if path.suffix == ".nc":
         posterior.to_arviz()["posterior"].to_dataset().to_netcdf(path)
         return
-    values = posterior.to_dict(level)
+    neighbours = describe_neighbours(posterior.release, drops_missing)
+    values = posterior.to_dict(level) | {"neighbours": neighbours}
     if path.suffix == ".json":
         path.write_text(json.dumps(values, indent=2) + "\n")
         return
     frame = pd.DataFrame.from_dict(values["coefficients"], orient="index")
-    frame.assign(level=level, guarantee=values["guarantee"] or "none").to_csv(path, index_label="coefficient")
+    frame.assign(level=level, guarantee=values["guarantee"] or "none", neighbours=neighbours).to_csv(
+        path, index_label="coefficient"
+    )
 
 
-def specify_intervals(posterior: RegressionPosterior, level: float) -> dict[str, Any]:
+def specify_intervals(posterior: RegressionPosterior, level: float, drops_missing: bool = False) -> dict[str, Any]:
     """Return a figure of means and intervals as a Vega-Lite specification, with an axis with 0 per coefficient."""
     values = posterior.to_dict(level)
     rows = [{"name": name, **one} for name, one in values["coefficients"].items()]
     x = {"field": "low", "type": "quantitative", "title": None, "scale": {"zero": True}}
     header = {"labelAngle": 0, "labelAlign": "left"}
-    guarantee = values["guarantee"] or "none: a rehearsal must not be published"
+    guarantee = "none: a rehearsal must not be published"
+    if values["guarantee"] is not None:
+        guarantee = f"{values['guarantee']} ({describe_neighbours(posterior.release, drops_missing)})"
     return {
         "title": {"text": f"coefficients with {100 * level:g} % intervals", "subtitle": f"guarantee: {guarantee}"},
         "data": {"values": rows},
@@ -224,6 +241,14 @@ def _without_other(literals: Sequence[Literal]) -> list[Literal]:
 
 _Reduced = tuple[list[list[int]], int, tuple[float, int]]
 """Sums over rows, the number of rows with missing cells, and row and column of the first missing cell, if any."""
+
+
+def _count_complete(first: int, rows: np.ndarray) -> int:
+    return int((~np.isnan(rows)).all(axis=1).sum())
+
+
+def _add(numbers: Sequence[int]) -> int:
+    return sum(numbers)
 
 
 def _reduce_block(box: PublicBox, levels: tuple[int, ...], first: int, rows: np.ndarray) -> _Reduced:

@@ -29,7 +29,21 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, at_most, below, both, decide, gap, highest, joined, listed, mean, place, smallest
+from studies.claims import (
+    Look,
+    at_most,
+    below,
+    both,
+    decide,
+    gap,
+    highest,
+    in_panels,
+    joined,
+    listed,
+    mean,
+    place,
+    smallest,
+)
 from studies.figures import Axis, Chart
 from studies.panels import Values, given, require
 from studies.renyi.logistic_trials import (
@@ -167,35 +181,45 @@ _CLOSE = 0.1
 _LEAST_COVERAGE = 0.9
 
 
+def _at_budgets(*mechanisms: str, most: float = math.inf) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about mechanisms on all data sets, at ε up to `most`."""
+    budgets = tuple(epsilon for epsilon in _EPSILONS if epsilon <= most)
+    return in_panels(LABELS, epsilon=budgets, mechanism=mechanisms)
+
+
 @joined("Largest difference of the mean log loss, in nats per test record: {}.")
-def _not_worse(summaries: Stored, one: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
+def _not_worse(look: Look, one: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
     """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
-    needed = tuple(epsilon for epsilon in _EPSILONS if epsilon <= most)
-    for panel, ds in summaries.each(LABELS, epsilon=needed, mechanism=(one, *others)).items():
+    for panel, ds in look.items():
         ds = ds.sel(epsilon=ds["epsilon"] <= most)
         pairs = [gap(ds, "test_nll", one, other) for other in others]
         gaps, errors = (xr.concat(each, xr.Variable("rival", list(others))) for each in zip(*pairs, strict=True))
         yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), f"{panel} {highest(gaps, '+.4f')}")
 
 
-@claim(kind="addition", min_trials=10)
-def one_draw_at_small_budgets(summaries: Stored) -> Finding:
+@claim(kind="addition", min_trials=10, needs=_at_budgets(_ONE, *_MANY, most=1.0))
+def one_draw_at_small_budgets(look: Look) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
     exact draws with a divided budget and as chains that publish all states.
     """
-    return _not_worse(summaries, _ONE, _MANY, 1.0)
+    return _not_worse(look, _ONE, _MANY, 1.0)
 
 
-@claim(kind="addition", min_trials=10, leads=True)
+@claim(
+    kind="addition",
+    min_trials=10,
+    leads=True,
+    needs=in_panels(LABELS, epsilon=(10.0,), mechanism=(_EXACT, _ONE, *_MANY)),
+)
 @joined(
     "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the mechanism "
     "with the smallest at each epsilon: {}."
 )
-def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
+def many_draws_at_large_budgets(look: Look) -> Iterator[Finding]:
     """At epsilon = 10, the iterates of a Langevin chain represent the posterior better than one exact draw of equal
     privacy: their energy distance is smaller.
     """
-    for panel, ds in summaries.each(LABELS, epsilon=(10.0,), mechanism=("langevin", _EXACT)).items():
+    for panel, ds in look.items():
         less = gap(ds.sel(epsilon=10.0), "energy", "langevin", _EXACT)
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
@@ -205,44 +229,52 @@ def many_draws_at_large_budgets(summaries: Stored) -> Iterator[Finding]:
         yield decide(*below(0.0, less, _DECIDING), f"{panel} {shown} (smallest: {', '.join(winners)})")
 
 
-@claim(kind="addition", min_trials=10)
-def finite_chain_suffices(summaries: Stored) -> Finding:
+@claim(kind="addition", min_trials=10, needs=_at_budgets(_ONE, _EXACT))
+def finite_chain_suffices(look: Look) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
     """
-    return _not_worse(summaries, _ONE, (_EXACT,))
+    return _not_worse(look, _ONE, (_EXACT,))
 
 
-@claim(kind="addition", min_trials=10)
-def gaussian_calibration(summaries: Stored) -> Finding:
+@claim(kind="addition", min_trials=10, needs=_at_budgets(_EXACT, "glm-diffused", "glm-concentrated"))
+def gaussian_calibration(look: Look) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
     as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
     """
-    return _not_worse(summaries, _EXACT, ("glm-diffused", "glm-concentrated"))
+    return _not_worse(look, _EXACT, ("glm-diffused", "glm-concentrated"))
 
 
-@claim(kind="addition", min_trials=0)
+@claim(
+    kind="addition",
+    min_trials=0,
+    needs=in_panels(LABELS, epsilon=_EPSILONS[:3], mechanism=("langevin",)),
+)
 @joined(
     "Forecast of effective draws from records at epsilon = 1, summed over directions: {} per direction with the prior. "
     "The forecast uses public quantities only."
 )
-def no_intervals(summaries: Stored) -> Iterator[Finding]:
+def no_intervals(look: Look) -> Iterator[Finding]:
     """At epsilon <= 1, no chain that publishes all iterates has 20 effective draws in each direction, so that
     intervals are not possible.
     """
-    for panel, ds in summaries.each(LABELS, epsilon=_EPSILONS[:3], mechanism=("langevin",)).items():
+    for panel, ds in look.items():
         one = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
         last = one.sel(epsilon=1.0)
         evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"
         yield verdict((one["mean_draws"] < LEAST_DRAWS).all(), evidence)
 
 
-@claim(kind="addition", min_trials=20)
-def coverage_where_planned(summaries: Stored) -> Finding:
+@claim(
+    kind="addition",
+    min_trials=20,
+    needs={"simulated": {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("langevin",)}},
+)
+def coverage_where_planned(look: Look) -> Finding:
     """If the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
     contain the true weights in at least 90 % of trials.
     """
-    ds = summaries.need("simulated", beta=(0.1,), epsilon=(10.0,), mechanism=("langevin",)).sel(mechanism="langevin")
+    ds = look["simulated"].sel(mechanism="langevin")
     planned = ds["planned"] > 0
     covered, error = (one.where(planned) for one in mean(ds, "covered"))
     least, others = smallest(covered), ds["covered_mean"].where(~planned)
@@ -255,12 +287,15 @@ def coverage_where_planned(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check", min_trials=5)
-def effective_draws(summaries: Stored) -> Finding:
+_STEP_NEEDS: dict[str, Any] = {"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}}
+
+
+@claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
+def effective_draws(look: Look) -> Finding:
     """Measured effective draws of Langevin chains equal the forecast for the budget within 10 % on quadratic
     potentials, and are at most the forecast for the largest curvature on logistic ones.
     """
-    ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8))
+    ds = look["step-size"]
     ratio, error = (one / ds["predicted_draws"] for one in mean(ds, "effective"))
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
     is_equal = at_most(_CLOSE, (off, error.sel(model="quadratic")), _DECIDING, slack=0.0)
@@ -271,12 +306,12 @@ def effective_draws(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check", min_trials=5)
-def bias_grows_with_the_step(summaries: Stored) -> Finding:
+@claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
+def bias_grows_with_the_step(look: Look) -> Finding:
     """The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor (1 -
     step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.
     """
-    ds = summaries.need("step-size", model=("quadratic", "logistic"), step=(0.05, 0.5, 0.8)).sortby("step")
+    ds = look["step-size"].sortby("step")
     inflation = ds["inflation_mean"]
     ratio = inflation / ds["predicted_inflation"]
     logistic = inflation.sel(model="logistic")

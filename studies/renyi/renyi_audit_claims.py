@@ -10,7 +10,7 @@ from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, correct, count, highest, joined, largest, listed, named, p3, place
+from studies.claims import Look, correct, count, highest, joined, largest, listed, named, p3, place
 
 _ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
@@ -24,13 +24,15 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
-@p3(place="Theorems 16 and 17")
-def theorems_hold(summaries: Stored) -> Finding:
+@p3(
+    place="Theorems 16 and 17",
+    needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
+)
+def theorems_hold(look: Look) -> Finding:
     """A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are
     (λ, epsilon)-RDP; the bounds are linear in λ.
     """
-    names = ("glm-concentrated", "glm-diffused", "true-posterior")
-    shares = logistic_shares(summaries.need("logistic", dimension=(1, 2), mechanism=names))
+    shares = logistic_shares(look["logistic"])
     broken = shares > 1 + _ROUNDING
     found = "; ".join(f"{one['mechanism'].item()} {highest(one, '.4f')}" for one in shares.transpose("mechanism", ...))
     return verdict(
@@ -42,15 +44,15 @@ def theorems_hold(summaries: Stored) -> Finding:
 
 @p3(
     place="section 4.2",
+    needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
     erratum=Erratum(
         "Theorem 16's bound is tight for logistic regression.",
         "It is tight from two dimensions on, in the limit of a weak prior.",
     ),
 )
-def bound_is_tight(summaries: Stored) -> Finding:
+def bound_is_tight(look: Look) -> Finding:
     """The bound of Theorem 16 is tight for logistic regression."""
-    ds = summaries.need("tightness", dimension=(1, 2), beta=(0.001, 1e-6))
-    shares = ds["share"].max(("order", "precision")).sortby("beta", False)
+    shares = look["tightness"]["share"].max(("order", "precision")).sortby("beta", False)
     one, two = (shares.sel(dimension=dimension) for dimension in (1, 2))
     tight = two.max() >= _TIGHT and shares.max() <= 1 + _ROUNDING
     climb = ", ".join(f"{share:.5f} at beta = {share['beta']:g}" for share in two)
@@ -64,6 +66,7 @@ def bound_is_tight(summaries: Stored) -> Finding:
 
 @p3(
     place="section 4.1, example",
+    needs={"links": {"order": (1.0,), "n": (1,), "link": LINKS}},
     leads=True,
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
@@ -71,11 +74,11 @@ def bound_is_tight(summaries: Stored) -> Finding:
         "(cloglog).",
     ),
 )
-def links_satisfy_the_theorems(summaries: Stored) -> Finding:
+def links_satisfy_the_theorems(look: Look) -> Finding:
     """Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic
     regression.
     """
-    ds = summaries.need("links", order=(1.0,), n=(1,), link=LINKS)
+    ds = look["links"]
     excess = ds["renyi_epsilon"] / ds["bound"]
     others, evidence = ("probit", "cloglog"), []
     for link in others:
@@ -97,14 +100,15 @@ def links_satisfy_the_theorems(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check")
-def orders_that_diverge(summaries: Stored) -> Finding:
+@claim(
+    kind="self-check",
+    needs={"links": {"n": (1,), "order": (1.5, 2.0, 5.0), "reach": (10.0, 80.0), "link": LINKS, "precision": (1.0,)}},
+)
+def orders_that_diverge(look: Look) -> Finding:
     """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
     log-log link, and finite with the logistic link.
     """
-    reach, orders = (10.0, 80.0), (1.5, 2.0, 5.0)
-    ds = summaries.need("links", n=(1,), order=orders, reach=reach, link=LINKS, precision=(1.0,))
-    ds = ds.sel(n=1)  # for larger n the posterior mass is outside intervals of this size
+    ds = look["links"].sel(n=1)  # for larger n the posterior mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
@@ -127,6 +131,7 @@ def published_loss(ds: xr.Dataset) -> xr.DataArray:
 
 @p3(
     place="section 5.2, after Wang, Fienberg & Smola 2015",
+    needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
     kind="addition",
     erratum=Erratum(
         "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
@@ -134,9 +139,9 @@ def published_loss(ds: xr.Dataset) -> xr.DataArray:
         place="section 5.2",
     ),
 )
-def ops_loss(summaries: Stored) -> Finding:
+def ops_loss(look: Look) -> Finding:
     """The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta."""
-    ops = summaries.need("ops", mechanism=("ops",), n=(1, 1_000), beta=(0.001, 10.0)).sel(mechanism="ops")
+    ops = look["ops"].sel(mechanism="ops")
     shares, curve = ops["pure_loss"] / published_loss(ops), (ops["renyi_epsilon"] / ops["stated_epsilon"]).max()
     within = max(shares.max(), curve) <= 1 + _ROUNDING
     return correct(
@@ -150,14 +155,15 @@ def ops_loss(summaries: Stored) -> Finding:
 
 @p3(
     place="section 5.2",
+    needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
     erratum=Erratum(
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
         "It is better only against the published guarantee of OPS.",
     ),
 )
-def better_than_ops(summaries: Stored) -> Finding:
+def better_than_ops(look: Look) -> Finding:
     """Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ."""
-    ds = summaries.need("ops", mechanism=("ops", "glm-diffused"), n=(1, 1_000), beta=(0.001, 10.0))
+    ds = look["ops"]
     ops, glm = (ds.sel(mechanism=name) for name in ("ops", "glm-diffused"))
     linear, loss = glm["stated_epsilon"], published_loss(ds)
     claimed = (ds["order"] <= 2 * ds["n"] / ds["power"]) & linear.notnull()
@@ -177,11 +183,11 @@ def better_than_ops(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check")
+@claim(kind="self-check", needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}})
 @joined("Relative difference between the stated and the largest divergence over all neighbours: {}.")
-def suprema_are_exact(summaries: Stored) -> Iterator[Finding]:
+def suprema_are_exact(look: Look) -> Iterator[Finding]:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
-    ds = summaries.need("dirichlet", mechanism=tuple(RENYI_SAMPLERS))
+    ds = look["dirichlet"]
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
         stated, *found = (ds[f"{what}_epsilon"].sel(mechanism=name) for what in ("stated", "enumerated", "quadrature"))
         apart = [abs(one / stated - 1).where(np.isfinite(stated)) for one in found]
@@ -193,11 +199,12 @@ def suprema_are_exact(summaries: Stored) -> Iterator[Finding]:
 
 @p3(
     place="section 5.1",
+    needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
 )
-def gaussian_variance(summaries: Stored) -> Finding:
+def gaussian_variance(look: Look) -> Finding:
     """Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ."""
-    ds = summaries.need("dirichlet", mechanism=tuple(GAUSSIAN_MECHANISMS), n=(30,))
+    ds = look["dirichlet"]
     top = (ds["quadrature_epsilon"] / ds["epsilon"]).max(("order", "epsilon", "prior", "n"))
     published = top.sel(mechanism="gaussian")
     within = published <= 1 + _ROUNDING

@@ -32,7 +32,7 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
-from studies.claims import Stored, Summaries, correct, joined, largest, p3, place, span, vector
+from studies.claims import Look, correct, in_panels, joined, largest, p3, place, span, vector
 from studies.panels import Values, require
 from studies.renyi.ranges import require_in_range
 from studies.renyi.renyi_figures import CURVES, DIRICHLET_BOUNDS
@@ -160,20 +160,20 @@ _BOUNDS = replace(
 )
 
 
-def _curves(summaries: Stored) -> Summaries:
-    """Return both panels, of which every claim needs the published values."""
-    orders = (1.0, 1.05, 2.0, 6.95, 7.0, 20.0)
-    return summaries.each(_NAMES, coefficient=_COEFFICIENTS, order=orders, prior=("6:12",), n=(100,))
+_CURVES = in_panels(
+    _NAMES, coefficient=_COEFFICIENTS, order=(1.0, 1.05, 2.0, 6.95, 7.0, 20.0), prior=("6:12",), n=(100,)
+)
+"""Needs of all claims about curves: the published values in both panels."""
 
 
-@p3(place="section 5.1 and Corollary 1")
+@p3(place="section 5.1 and Corollary 1", needs=_CURVES)
 @joined(
     "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and infinite "
     "above. Asymptotes, with coefficients in parentheses: {}."
 )
-def vertical_asymptotes(summaries: Stored) -> Iterator[Finding]:
+def vertical_asymptotes(look: Look) -> Iterator[Finding]:
     """The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior)."""
-    for name, summary in _curves(summaries).items():
+    for name, summary in look.items():
         asymptotes = 1 + vector(summary, "prior").min() / summary["coefficient"]
         curves = summary["renyi_epsilon"].where(abs(summary["order"] - asymptotes) > 1e-9)
         finite = np.isfinite(curves)
@@ -184,11 +184,11 @@ def vertical_asymptotes(summaries: Stored) -> Iterator[Finding]:
         yield verdict(holds, f"{name} at orders {', '.join(places)}")
 
 
-@p3(place="section 5.1")
+@p3(place="section 5.1", needs=_CURVES)
 @joined("From the smallest to the largest coefficient: {}.")
-def smaller_is_more_private(summaries: Stored) -> Iterator[Finding]:
+def smaller_is_more_private(look: Look) -> Iterator[Finding]:
     """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
-    for name, summary in _curves(summaries).items():
+    for name, summary in look.items():
         curves = summary["renyi_epsilon"].sortby("coefficient").transpose("coefficient", "order")
         smaller, larger = curves.values[:-1], curves.values[1:]
         finite = np.isfinite(curves.values).sum(axis=1)
@@ -200,15 +200,16 @@ def smaller_is_more_private(summaries: Stored) -> Iterator[Finding]:
 
 @p3(
     place="Corollary 2",
+    needs=_CURVES,
     erratum=Erratum(
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
         "These corners lie outside the set of posteriors; the exact corners replace one record.",
     ),
 )
-def corners_are_the_supremum(summaries: Stored) -> Finding:
+def corners_are_the_supremum(look: Look) -> Finding:
     """The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it."""
     evidence, never_below = [], True
-    for name, summary in _curves(summaries).items():
+    for name, summary in look.items():
         exact = summary["renyi_epsilon"]
         excess = (summary["corner_epsilon"] / exact.where(np.isfinite(exact)) - 1).fillna(0.0)
         never_below &= bool((excess > -1e-9).all())
@@ -227,12 +228,15 @@ def corners_are_the_supremum(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="addition")
-def dirichlet_bounds(summaries: Stored) -> Finding:
+@claim(
+    kind="addition",
+    needs={"dirichlet-bounds": {"coefficient": (0.1, 1.0), "order": (1.0, 2.0, 10.0), "prior": ("6:12",), "n": (100,)}},
+)
+def dirichlet_bounds(look: Look) -> Finding:
     """Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice
     the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.
     """
-    ds = summaries.need("dirichlet-bounds", coefficient=(0.1, 1.0), order=(1.0, 2.0, 10.0), prior=("6:12",), n=(100,))
+    ds = look["dirichlet-bounds"]
     finite = np.isfinite(ds["renyi_epsilon"])
     ratio = (ds["ponnoprat_epsilon"].where(finite) / ds["renyi_epsilon"].where(finite)).sortby("coefficient")
     other = (ds["gohari_epsilon"] / ds["exact_epsilon"]).sortby("coefficient")

@@ -12,15 +12,17 @@ hundred means. Standard errors are those of draws on a fixed split, except for r
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism
 from pipeline import (
+    EVERY_PANEL,
     Factor,
     Figure,
     Finding,
@@ -34,7 +36,7 @@ from pipeline import (
     claims_in,
     verdict,
 )
-from studies.claims import Stored, Summaries, count, decide, gap, joined, p3, span, together
+from studies.claims import Look, count, decide, gap, in_panels, joined, p3, span, together
 from studies.data import load, read_csv, split
 from studies.figures import Axis, Chart
 from studies.panels import Values, method_of
@@ -136,9 +138,18 @@ _DECIDING = 4.0
 _REPEATS = 50  # number of draws per setting, as in P3
 
 
-def _ask(summaries: Stored, *mechanisms: str, panels: Iterable[str] = LABELS) -> Summaries:
-    """Return panels; a claim needs the ends of the published grid, and verdicts cover all stored ε and orders."""
-    return summaries.each(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
+Pairs = tuple[tuple[str, str], ...]
+"""Two mechanisms that are compared."""
+
+
+def _ends(*mechanisms: str, panels: Iterable[str] = LABELS) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim: the ends of the published grid, though verdicts cover all stored ε and orders."""
+    return in_panels(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
+
+
+def _of_pairs(pairs: Pairs) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about pairs; see `_ends`."""
+    return _ends(*(name for pair in pairs for name in pair))
 
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
@@ -170,13 +181,11 @@ def _where(marked: xr.DataArray) -> str:
     "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which the two "
     "distributions differ: {}."
 )
-def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Sequence[str] = ()) -> Iterator[Finding]:
+def _beats(look: Look, measure: str, pairs: Pairs) -> Iterator[Finding]:
     """Judge that, in each pair, the first mechanism has the smaller mean where distributions differ."""
-    names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-    stored = {**_ask(summaries, *names), **summaries.each(also, mechanism=names)}
     for one, other in pairs:
         parts = []
-        for panel, ds in stored.items():
+        for panel, ds in look.items():
             differ = ~_same_distribution(ds, one, other)
             ahead, behind = (mask & differ for mask in _compare(ds, measure, one, other))
             part = f"{panel} {count(ahead, differ)}"
@@ -191,59 +200,73 @@ def _beats(summaries: Stored, measure: str, *pairs: tuple[str, str], also: Seque
     f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
     kind="self-check",
     place="P3 uses 1,000 steps without a diagnostic",
+    needs=in_panels((*LABELS, "abalone-splits", "abalone-strong")),
+    also=EVERY_PANEL,
     min_trials=0,
 )
 @joined()
-def converged(summaries: Stored) -> Iterator[Finding]:
-    summaries.each((*LABELS, "abalone-splits", "abalone-strong"))
-    for panel, ds in summaries.items():
+def converged(look: Look) -> Iterator[Finding]:
+    for panel, ds in look.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
         evidence = f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials"
         yield verdict(n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS, evidence)
 
 
-@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
-def beats_ops(summaries: Stored) -> Finding:
+_PUBLISHED_OPS: Pairs = tuple((sampler, "ops") for sampler in _SAMPLERS)
+_BETTER_OPS: Pairs = tuple(product(_SAMPLERS, ("ops-tight", "ops-renyi")))
+_ALL_OPS: Pairs = tuple(product(_SAMPLERS, _OPS))
+_OWN: Pairs = (("glm-diffused", "glm-concentrated"),)
+
+
+@p3(place="section 5.2, Figure 3", min_trials=_REPEATS, needs=_of_pairs(_PUBLISHED_OPS))
+def beats_ops(look: Look) -> Finding:
     """Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data
     sets.
     """
-    return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops"]))
+    return _beats(look, "test_error", _PUBLISHED_OPS)
 
 
-@claim(kind="self-check", min_trials=_REPEATS)
-def beats_better_ops(summaries: Stored) -> Finding:
+@claim(kind="self-check", min_trials=_REPEATS, needs=_of_pairs(_BETTER_OPS))
+def beats_better_ops(look: Look) -> Finding:
     """Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS
     calibrated to the same Rényi guarantee through its pure one (ops-renyi).
     """
-    return _beats(summaries, "test_error", *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
+    return _beats(look, "test_error", _BETTER_OPS)
 
 
-@p3(place="section 5.2 and appendix", min_trials=_REPEATS)
-def beats_ops_in_likelihood(summaries: Stored) -> Finding:
+@p3(place="section 5.2 and appendix", min_trials=_REPEATS, needs=_of_pairs(_ALL_OPS))
+def beats_ops_in_likelihood(look: Look) -> Finding:
     """Algorithms 4 and 5 have a higher test likelihood than all variants of OPS."""
-    return _beats(summaries, "test_nll", *product(_SAMPLERS, _OPS))
+    return _beats(look, "test_nll", _ALL_OPS)
 
 
-@p3(place="section 5.2, Figure 3", min_trials=_REPEATS)
-def diffused_beats_concentrated(summaries: Stored) -> Finding:
+@p3(
+    place="section 5.2, Figure 3",
+    min_trials=_REPEATS,
+    needs={**_of_pairs(_OWN), "abalone-strong": {"mechanism": _OWN[0]}},
+)
+def diffused_beats_concentrated(look: Look) -> Finding:
     """Algorithm 5 always has a lower test error than Algorithm 4."""
-    return _beats(summaries, "test_error", ("glm-diffused", "glm-concentrated"), also=("abalone-strong",))
+    return _beats(look, "test_error", _OWN)
 
 
-@p3(place="appendix", min_trials=_REPEATS)
-def diffused_beats_concentrated_in_likelihood(summaries: Stored) -> Finding:
+@p3(place="appendix", min_trials=_REPEATS, needs=_of_pairs(_OWN))
+def diffused_beats_concentrated_in_likelihood(look: Look) -> Finding:
     """Algorithm 5 has a higher test likelihood than Algorithm 4."""
-    return _beats(summaries, "test_nll", ("glm-diffused", "glm-concentrated"))
+    return _beats(look, "test_nll", _OWN)
 
 
-@claim(kind="self-check", min_trials=_REPEATS)
-def one_split_is_enough(summaries: Stored) -> Finding:
+@claim(
+    kind="self-check",
+    min_trials=_REPEATS,
+    needs=_ends(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
+)
+def one_split_is_enough(look: Look) -> Finding:
     """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
-    stored = _ask(summaries, *_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits"))
-    fixed, splits = stored.values()
+    fixed, splits = look.values()
     confirmed = contradicted = decided = 0
-    for one, other in (("glm-diffused", "glm-concentrated"), *((one, "ops") for one in _SAMPLERS)):
+    for one, other in (*_OWN, *_PUBLISHED_OPS):
         (ahead, behind), (there, back) = (_compare(ds, "test_error", one, other) for ds in (fixed, splits))
         decided += int((ahead | behind).sum())
         confirmed += int(((ahead & there) | (behind & back)).sum())

@@ -5,7 +5,7 @@ losses with the expected ones.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,7 @@ import xarray as xr
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, claims_in, verdict
-from studies.claims import Stored, correct, highest, joined, listed, named, p3, ratio, span, vector
+from studies.claims import Look, correct, highest, joined, listed, named, p3, ratio, span, vector
 
 _PROPOSED = ("diffused", "concentrated")
 _GAUSSIAN = ("gaussian", "gaussian-tight")
@@ -24,16 +24,21 @@ _KL_ENDS = (math.exp(-10), math.exp(-9.5), math.exp(2))
 _NLL_ENDS = (math.exp(-15), math.exp(2))
 
 
-def _kl(summaries: Stored, *mechanisms: str) -> xr.Dataset:
-    """Return the panel `kl` by ascending ε, of which the claim needs the mechanisms at the published values."""
-    needs = {**_PUBLISHED, "epsilon": _KL_ENDS, "successes": (38,), "mechanism": mechanisms}
-    return summaries.need("kl", **needs).sortby("epsilon")
+_AT: dict[str, dict[str, Any]] = {
+    "kl": {**_PUBLISHED, "epsilon": _KL_ENDS, "successes": (38,)},
+    "loglik": {**_PUBLISHED, "n_heldout": (100,), "probability": (0.5,), "epsilon": _NLL_ENDS},
+}
+"""Panel -> published values, which claims need."""
 
 
-def _loglik(summaries: Stored, *mechanisms: str) -> xr.Dataset:
-    """Return the panel `loglik` by ascending ε, of which the claim needs the mechanisms at the published values."""
-    needs = {**_PUBLISHED, "n_heldout": (100,), "probability": (0.5,), "epsilon": _NLL_ENDS, "mechanism": mechanisms}
-    return summaries.need("loglik", **needs).sortby("epsilon")
+def _needs(panel: str, *mechanisms: str) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about mechanisms at the published values."""
+    return {panel: {**_AT[panel], "mechanism": mechanisms}}
+
+
+def _by_epsilon(look: Look, panel: str) -> xr.Dataset:
+    """Return a panel by ascending ε."""
+    return look[panel].sortby("epsilon")
 
 
 def _problem(summary: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -61,12 +66,12 @@ def _named_by_order(values: xr.DataArray, names: tuple[str, ...], form: str) -> 
     return "; ".join(f"order {one['order']:g}: {named(one, names, form)}" for one in values.transpose("order", ...))
 
 
-@p3(place="section 5.1")
-def direct_is_reached(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN))
+def direct_is_reached(look: Look) -> Finding:
     """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
     guarantee; the Gaussian mechanism always has a positive divergence.
     """
-    summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN).sel(order=2.0)
+    summary = _by_epsilon(look, "kl").sel(order=2.0)
     threshold = float(summary["spent_epsilon"].sel(mechanism="direct").max())
     reachable, kl = summary["epsilon"] >= threshold, summary["kl"]
     others = kl.sel(mechanism=list(_GAUSSIAN)).min("epsilon")
@@ -78,12 +83,12 @@ def direct_is_reached(summaries: Stored) -> Finding:
     )
 
 
-@p3(place="section 5.1")
-def bounded_away(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("kl", *_PROPOSED, "gaussian"))
+def bounded_away(look: Look) -> Finding:
     """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
     the Gaussian mechanism approaches 0.
     """
-    summary = _kl(summaries, *_PROPOSED, "gaussian").sel(order=15.0)
+    summary = _by_epsilon(look, "kl").sel(order=15.0)
     prior, counts = _problem(summary)
     largest = float(prior.min() / 14)
     ends = np.array([prior + largest * counts, prior / largest + counts])
@@ -98,10 +103,10 @@ def bounded_away(summaries: Stored) -> Finding:
     )
 
 
-@p3(place="section 5.1")
-def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("kl", "diffused"))
+def diffused_degrades_to_the_prior(look: Look) -> Finding:
     """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
-    summary = _kl(summaries, "diffused")
+    summary = _by_epsilon(look, "kl")
     (prior, counts), divergences = _problem(summary), summary["kl"].sel(mechanism="diffused")
     limit = float(dirichlet_renyi(prior + counts, prior, 1.0))
     share = divergences.isel(epsilon=0) / limit
@@ -112,10 +117,10 @@ def diffused_degrades_to_the_prior(summaries: Stored) -> Finding:
     )
 
 
-@p3(place="section 5.1")
-def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("kl", "concentrated"))
+def concentrated_degrades_to_a_point(look: Look) -> Finding:
     """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
-    divergences = _kl(summaries, "concentrated")["kl"].sel(mechanism="concentrated")
+    divergences = _by_epsilon(look, "kl")["kl"].sel(mechanism="concentrated")
     first, second = (divergences.isel(epsilon=place, drop=True) for place in (0, 1))
     slopes = np.log(first / second) / np.log(divergences["epsilon"].values[0] / divergences["epsilon"].values[1])
     return verdict(
@@ -125,10 +130,10 @@ def concentrated_degrades_to_a_point(summaries: Stored) -> Finding:
     )
 
 
-@p3(place="section 5.1")
-def gaussian_is_bimodal(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("kl", *_GAUSSIAN))
+def gaussian_is_bimodal(look: Look) -> Finding:
     """As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts."""
-    ends = _kl(summaries, *_GAUSSIAN)[["mass_at_zero", "mass_at_n"]].to_array("end").sel(mechanism=list(_GAUSSIAN))
+    ends = _by_epsilon(look, "kl")[["mass_at_zero", "mass_at_n"]].to_array("end").sel(mechanism=list(_GAUSSIAN))
     first = ends.isel(epsilon=0)
     evidence = "; ".join(
         f"{name}, order {order:g}: {listed(first.sel(mechanism=name, order=order), '.3f').replace(', ', ' and ')}"
@@ -142,16 +147,20 @@ def gaussian_is_bimodal(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check", place="P3 uses twice the variance that (order, epsilon)-RDP needs")
+@claim(
+    kind="self-check",
+    place="P3 uses twice the variance that (order, epsilon)-RDP needs",
+    needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN),
+)
 @joined(
     "Ratio of divergence to epsilon, unless the posterior itself may be released or the coefficient is within a "
     "relative distance of 1e-6 of the asymptote: {}."
 )
-def spent_epsilon(summaries: Stored) -> Iterator[Finding]:
+def spent_epsilon(look: Look) -> Iterator[Finding]:
     """The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the
     divergence of the Gaussian mechanism is half of epsilon.
     """
-    summary = _kl(summaries, "direct", *_PROPOSED, *_GAUSSIAN)
+    summary = _by_epsilon(look, "kl")
     share, coefficient = summary["spent_epsilon"] / summary["epsilon"], summary["coefficient"]
     at_asymptote = coefficient * (summary["order"] - 1) >= vector(summary, "prior").min() * (1 - 1e-6)
     tuned = share.where(~at_asymptote & (coefficient != 1))
@@ -170,23 +179,30 @@ def _winners(values: xr.DataArray, names: tuple[str, ...]) -> list[tuple[float, 
     return list(zip(values["epsilon"].values.tolist(), best, strict=True))
 
 
-_MEASURES: dict[str, tuple[Callable[..., xr.Dataset], str, str]] = {
-    "kl": (_kl, "kl", "divergence of the posterior"),
-    "nll": (_loglik, "expected_nll", "expected loss on held-out records"),
+_MEASURES = {
+    "kl": ("kl", "kl", "divergence of the posterior"),
+    "nll": ("loglik", "expected_nll", "expected loss on held-out records"),
 }
+"""Label -> panel, measure, and its meaning."""
 
 
 def _ahead_of(label: str, rival: str) -> Claim:
     """Return the claim that, at each order, a proposed mechanism has a smaller measure than a rival for some ε."""
-    ask, measure, what = _MEASURES[label]
+    panel, measure, what = _MEASURES[label]
     is_tight = rival == "gaussian-tight"
     added = ", compared with the tight variance" if is_tight else ""
     statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {what}{added}."
 
-    @p3(f"{label}-ahead-of-{rival}", statement, place="section 6", kind="addition" if is_tight else "conclusion")
+    @p3(
+        f"{label}-ahead-of-{rival}",
+        statement,
+        place="section 6",
+        kind="addition" if is_tight else "conclusion",
+        needs=_needs(panel, *_PROPOSED, rival),
+    )
     @joined("{}", " ")
-    def check(summaries: Stored) -> Iterator[Finding]:
-        for values in ask(summaries, *_PROPOSED, rival)[measure].transpose("order", ...):
+    def check(look: Look) -> Iterator[Finding]:
+        for values in _by_epsilon(look, panel)[measure].transpose("order", ...):
             winners = _winners(values, (*_PROPOSED, rival))
             n_ahead = sum(rival not in best for _, best in winners)
             runs = []
@@ -201,12 +217,12 @@ def _ahead_of(label: str, rival: str) -> Claim:
 
 def _tight_ahead(label: str) -> Claim:
     """Return the claim that the tight variance has smaller values than the published one in all settings."""
-    ask, measure, what = _MEASURES[label]
+    panel, measure, what = _MEASURES[label]
     statement = f"The tight variance outperforms the published one at every order and epsilon: {what}."
 
-    @claim(f"{label}-tight-ahead-of-published", statement, kind="addition")
-    def check(summaries: Stored) -> Finding:
-        found = ratio(ask(summaries, *_GAUSSIAN)[measure], *_GAUSSIAN)
+    @claim(f"{label}-tight-ahead-of-published", statement, kind="addition", needs=_needs(panel, *_GAUSSIAN))
+    def check(look: Look) -> Finding:
+        found = ratio(_by_epsilon(look, panel)[measure], *_GAUSSIAN)
         n_behind, values = int((found <= 1).sum()), span(found, ".4g")
         evidence = f"Ratio of published to tight: {values} at {found.size} settings; at most 1 in {n_behind}."
         return verdict(not n_behind, evidence)
@@ -220,10 +236,13 @@ kl_ahead_of_gaussian, nll_ahead_of_gaussian, kl_ahead_of_tight, nll_ahead_of_tig
 kl_tight_ahead, nll_tight_ahead = map(_tight_ahead, _MEASURES)
 
 
-@p3(place="section 5.1")
-def same_limits(summaries: Stored) -> Finding:
+@p3(
+    place="section 5.1",
+    needs={**_needs("kl", "direct"), **_needs("loglik", *_PROPOSED, "gaussian", "true-posterior")},
+)
+def same_limits(look: Look) -> Finding:
     """The losses on held-out records have the same limits in epsilon as the divergence."""
-    direct, summary = _kl(summaries, "direct"), _loglik(summaries, *_PROPOSED, "gaussian", "true-posterior")
+    direct, summary = _by_epsilon(look, "kl"), _by_epsilon(look, "loglik")
     threshold = float(direct["spent_epsilon"].sel(order=2.0, mechanism="direct").max())
     losses = summary["expected_nll"]
     true = losses.sel(mechanism="true-posterior")
@@ -241,10 +260,10 @@ def same_limits(summaries: Stored) -> Finding:
     )
 
 
-@p3(place="section 5.1")
-def favours_concentrated(summaries: Stored) -> Finding:
+@p3(place="section 5.1", needs=_needs("loglik", *_PROPOSED, *_GAUSSIAN))
+def favours_concentrated(look: Look) -> Finding:
     """As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records."""
-    losses = _loglik(summaries, *_PROPOSED, *_GAUSSIAN)["expected_nll"].isel(epsilon=0)
+    losses = _by_epsilon(look, "loglik")["expected_nll"].isel(epsilon=0)
     rivals = ("diffused", *_GAUSSIAN)
     numbers = _named_by_order(losses, ("concentrated", *rivals), ".2f")
     holds = (losses.sel(mechanism=list(rivals)) > losses.sel(mechanism="concentrated")).all()
@@ -253,14 +272,15 @@ def favours_concentrated(summaries: Stored) -> Finding:
 
 @p3(
     place="section 5.1",
+    needs=_needs("loglik", "concentrated"),
     erratum=Erratum(
         "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
         "It tends to the loss at the mean of the prior.",
     ),
 )
-def limit_of_concentrated(summaries: Stored) -> Finding:
+def limit_of_concentrated(look: Look) -> Finding:
     """As epsilon tends to 0, the loss of the concentrated posterior tends to that at the mode of the prior."""
-    summary = _loglik(summaries, "concentrated")
+    summary = _by_epsilon(look, "loglik")
     first, second = vector(summary, "prior")
     mean, mode = first / (first + second), (first - 1) / (first + second - 2)
     q, n_heldout = float(summary["probability"]), float(summary["n_heldout"])
@@ -275,10 +295,10 @@ def limit_of_concentrated(summaries: Stored) -> Finding:
     )
 
 
-@claim(kind="self-check")
-def draws_agree(summaries: Stored) -> Finding:
+@claim(kind="self-check", needs={"loglik": {}})
+def draws_agree(look: Look) -> Finding:
     """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
-    summary = summaries.need("loglik")
+    summary = look["loglik"]
     errors = abs(summary["heldout_nll_mean"] - summary["expected_nll"]) / summary["heldout_nll_mcse"]
     evidence = f"Largest deviation in standard errors among {int(errors.count())} settings: {highest(errors, '.2f')}."
     return verdict((errors <= 5).all(), f"{evidence} At most 5 are allowed.")

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.declare.factors import Factor, Kind, format_value
 from pipeline.errors import BadInputError, unknown
 from pipeline.stores.store import open_complete
 from studies.report.summaries import load_summaries
+from studies.styles import label_all_methods
 
 _COUNTS = ("n_ok", "n_failed", "n_pending")
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # a spreadsheet may execute a cell that begins with one of these characters
@@ -53,7 +54,13 @@ class Selection:
         return frame[[*frame.columns.drop(list(_COUNTS)), *_COUNTS]]
 
     def texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
-        """Return headings, rows of text, and the number of columns that name the row; constants are omitted."""
+        """Return headings, rows of text, and the number of columns that name the row; constants are omitted.
+
+        Methods are named by their labels, which have the results of audits.
+        """
+        return replace(self, summary=label_all_methods(self.summary))._texts(long)
+
+    def _texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
         constants = [str(name) for name, coord in self.summary.coords.items() if not coord.dims]
         if long:
             frame = self.frame(long).drop(columns=constants)

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Streams, Study, claim, claims_in, critical
+from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Streams, Study, claim, claims_in
 from pipeline.aggregate import estimate_mean
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS, confidence_sequence, next_trials
-from studies.claims import Estimate, Stored, above, below, both, decide, lowest, mean, shown, span
+from studies.claims import Estimate, Look, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
 from studies.panels import Values, given, require
 
@@ -189,8 +189,9 @@ _BY_3: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(3)}
 _BY_5: dict[str, Any] = {"kind": "self-check", "level": two_sided_level(5)}
 
 
-def _coverage(summaries: Stored, rule: str, minimum: int, distributions: tuple[str, ...] = _CONTINUOUS) -> xr.Dataset:
-    return summaries.select("coverage", rule=rule, minimum=minimum, distribution=distributions)
+def _coverage(rule: str, minimum: int, distributions: tuple[str, ...] = _CONTINUOUS) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about a rule in the panel `coverage`."""
+    return {"coverage": {"rule": rule, "minimum": minimum, "distribution": distributions}}
 
 
 def _describe(ds: xr.Dataset) -> str:
@@ -199,96 +200,109 @@ def _describe(ds: xr.Dataset) -> str:
     return f"smallest coverage {least}, nominal {_NOMINAL}, {error}; {draws} of the ideal draws."
 
 
-def _loses(ds: xr.Dataset) -> Finding:
+def _loses(look: Look) -> Finding:
     """Judge the statement that coverage is lost in every cell."""
+    ds = look.select("coverage")
     lost = mean(ds, "lost")
-    return decide(*above(0.0, lost, critical(5)), f"Loss {span(lost[0], '.3f')}; {_describe(ds)}")
+    return decide(*above(0.0, lost, look.critical(5)), f"Loss {span(lost[0], '.3f')}; {_describe(ds)}")
 
 
 @claim(
     statement=f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than "
     "two percentage points of the coverage of intervals of fixed size.",
+    needs=_coverage("fixed-width", MIN_TRIALS),
     **_BY_3,
 )
-def minimum_keeps_coverage(summaries: Stored) -> Finding:
-    ds = _coverage(summaries, "fixed-width", MIN_TRIALS)
+def minimum_keeps_coverage(look: Look) -> Finding:
+    ds = look.select("coverage")
     loss, error = mean(ds, "lost")
-    most = f"up to {(loss + critical(3) * error).max():.4f} with its error"
+    most = f"up to {(loss + look.critical(3) * error).max():.4f} with its error"
     evidence = f"Largest loss {loss.max():.4f}, {most}; {_describe(ds)}"
-    return decide(*below(_LARGEST_LOSS, (loss, error), critical(3)), evidence)
+    return decide(*below(_LARGEST_LOSS, (loss, error), look.critical(3)), evidence)
 
 
-@claim(**_BY_5)
-def two_draws_lose_coverage(summaries: Stored) -> Finding:
+@claim(**_BY_5, needs=_coverage("fixed-width", 2))
+def two_draws_lose_coverage(look: Look) -> Finding:
     """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
-    return _loses(_coverage(summaries, "fixed-width", 2))
+    return _loses(look)
 
 
 @claim(
     statement=f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too "
     "small: the interval loses coverage, since all draws are often equal.",
+    needs=_coverage("fixed-width", MIN_TRIALS, ("bernoulli-1%",)),
     **_BY_5,
 )
-def rare_events_need_more(summaries: Stored) -> Finding:
-    return _loses(_coverage(summaries, "fixed-width", MIN_TRIALS, ("bernoulli-1%",)))
+def rare_events_need_more(look: Look) -> Finding:
+    return _loses(look)
 
 
 @claim(
     statement=f"For continuous distributions, the probability that the confidence sequence contains the mean at all "
     f"sizes from {MIN_TRIALS} draws on is at least the nominal one.",
+    needs=_coverage("confidence-sequence", MIN_TRIALS),
     **_BY_3,
 )
-def sequence_holds_at_all_sizes(summaries: Stored) -> Finding:
-    ds = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
-    return decide(*above(_NOMINAL, mean(ds, "covered"), critical(3)), f"Confidence sequence: {_describe(ds)}")
+def sequence_holds_at_all_sizes(look: Look) -> Finding:
+    ds = look.select("coverage")
+    return decide(*above(_NOMINAL, mean(ds, "covered"), look.critical(3)), f"Confidence sequence: {_describe(ds)}")
 
 
 @claim(
     statement=f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from "
     f"{MIN_TRIALS} draws on has less than the nominal coverage.",
+    needs=_coverage("confidence-sequence", MIN_TRIALS, _RARE),
     **_BY_5,
 )
-def sequence_is_asymptotic(summaries: Stored) -> Finding:
-    covered = mean(_coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE), "covered")
-    return decide(*below(_NOMINAL, covered, critical(5)), f"Coverage {shown(covered)}, nominal {_NOMINAL}.")
+def sequence_is_asymptotic(look: Look) -> Finding:
+    covered = mean(look.select("coverage"), "covered")
+    return decide(*below(_NOMINAL, covered, look.critical(5)), f"Coverage {shown(covered)}, nominal {_NOMINAL}.")
 
 
-def _skewed(summaries: Stored, rule: str, distributions: tuple[str, ...]) -> tuple[xr.Dataset, Estimate, str]:
-    """Return the panel, the bias of the final mean in its standard errors, and the evidence."""
-    ds = summaries.select("skewed", rule=rule, distribution=distributions)
+def _skewed(rule: str, distributions: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Return the needs of a claim about a rule in the panel `skewed`."""
+    return {"skewed": {"rule": rule, "distribution": distributions}}
+
+
+def _bias(ds: xr.Dataset) -> tuple[Estimate, str]:
+    """Return the bias of the final mean in its standard errors, and the evidence."""
     bias, error = (one / ds["deviation_sd"] for one in mean(ds, "deviation"))
-    return ds, (bias, error), f"Bias {shown((bias, error))} standard errors; {_describe(ds)}"
+    return (bias, error), f"Bias {shown((bias, error))} standard errors; {_describe(ds)}"
 
 
 @claim(
     statement="For events with probabilities from 1/1000 to 1/2, normal and exponential draws, the rule of the "
     f"pipeline loses less than {_LARGEST_LOSS:g} of the nominal coverage, and its bias is less than {_LARGEST_BIAS:g} "
     "standard errors.",
+    needs=_skewed("by-skewness", _MODERATE),
     **_BY_3,
 )
-def skewness_keeps_coverage(summaries: Stored) -> Finding:
-    ds, (bias, error), evidence = _skewed(summaries, "by-skewness", _MODERATE)
-    covers = above(_NOMINAL - _LARGEST_LOSS, mean(ds, "covered"), critical(3))
-    return decide(*both(covers, below(_LARGEST_BIAS, (abs(bias), error), critical(3))), evidence)
+def skewness_keeps_coverage(look: Look) -> Finding:
+    ds = look.select("skewed")
+    (bias, error), evidence = _bias(ds)
+    covers = above(_NOMINAL - _LARGEST_LOSS, mean(ds, "covered"), look.critical(3))
+    return decide(*both(covers, below(_LARGEST_BIAS, (abs(bias), error), look.critical(3))), evidence)
 
 
-@claim(**_BY_5)
-def error_alone_loses_coverage(summaries: Stored) -> Finding:
+@claim(**_BY_5, needs=_skewed("by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%")))
+def error_alone_loses_coverage(look: Look) -> Finding:
     """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
     too small by more than a tenth of its standard error.
     """
-    ds, bias, evidence = _skewed(summaries, "by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%"))
-    covers = below(_NOMINAL, mean(ds, "covered"), critical(5))
-    return decide(*both(covers, below(-0.1, bias, critical(5))), evidence)
+    ds = look.select("skewed")
+    bias, evidence = _bias(ds)
+    covers = below(_NOMINAL, mean(ds, "covered"), look.critical(5))
+    return decide(*both(covers, below(-0.1, bias, look.critical(5))), evidence)
 
 
-@claim(**_BY_3)
-def heavy_tails_lose_coverage(summaries: Stored) -> Finding:
+@claim(**_BY_3, needs=_skewed("by-skewness", ("lognormal",)))
+def heavy_tails_lose_coverage(look: Look) -> Finding:
     """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
     the nominal coverage.
     """
-    ds, _, evidence = _skewed(summaries, "by-skewness", ("lognormal",))
-    return decide(*below(_NOMINAL, mean(ds, "covered"), critical(3)), evidence)
+    ds = look.select("skewed")
+    _, evidence = _bias(ds)
+    return decide(*below(_NOMINAL, mean(ds, "covered"), look.critical(3)), evidence)
 
 
 _COVERAGE = Chart(

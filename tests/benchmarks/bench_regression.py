@@ -131,9 +131,9 @@ def compare_passes(n_rows: int) -> None:
         box = PublicBox(names, (-3.0,) * 5, (3.0,) * 5)
         with connect(Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})) as client:
             rows = open_table(f"{folder}/t.zarr", "y", names[:-1]).rows
-            read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
+            read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
             reduce = functools.partial(
-                reduce_rows, client, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join
+                reduce_rows, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join, client
             )
             reduce()  # compiles and imports
             ratios = []

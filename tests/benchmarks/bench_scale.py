@@ -153,7 +153,7 @@ def drive_utilisation() -> dict[str, float]:
                 client.run(gc.collect)
                 works = PendingWork(study, store)
                 with timed(found, "wall"):
-                    execute(client, task, works, lambda receipt: seconds.append(receipt.seconds), profile=profile)
+                    execute(client, task, works, lambda receipt: seconds.append(receipt.seconds), profile)
     return found | {"blocks": len(seconds), "utilisation": sum(seconds) / (N_WORKERS * found["wall"])}
 
 

@@ -84,11 +84,13 @@ def main() -> None:
             profile = Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})
             with connect(profile) as client:
                 rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
-                read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
-                divide = functools.partial(divide_rows, client, [rows], partition)
+                read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
+                divide = functools.partial(divide_rows, [rows], partition, cluster=client)
                 # Let the workers import all modules before the measured calls.
-                reduce_rows(client, [rows[: 2 * CHUNK]], count_rows, sum)
-                divide_rows(client, [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000))
+                reduce_rows([rows[: 2 * CHUNK]], count_rows, sum, cluster=client)
+                divide_rows(
+                    [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000), cluster=client
+                )
                 idle = client.run(peak_memory)
                 ratios = []
                 for _ in range(ROUNDS):

@@ -1,11 +1,13 @@
 """Tests of all functions whose arguments must be integers, real numbers, or arrays of real numbers."""
 
+import warnings
 from fractions import Fraction
 
+import dask.array as da
 import numpy as np
 import pytest
 
-from mechanisms.arguments import is_real, real_array, validate_integer
+from mechanisms.arguments import is_real, real_array, record_array, validate_integer
 from mechanisms.conjugate import (
     balanced_counts,
     enumerate_candidates,
@@ -191,3 +193,31 @@ def test_checks_of_single_values():
     assert real_array("x", [Fraction(1, 2), 1]).tolist() == [0.5, 1.0]
     array = np.zeros(2)
     assert real_array("x", array) is array
+
+
+class Wrapper:
+    """Object that converts to a masked array, as a Dask array with masked chunks does."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ma.array([1.0, 0.0, 1.0], mask=[1, 0, 0])
+
+
+@pytest.mark.parametrize("convert", [real_array, record_array])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ma.array([1.0, 2.0], mask=[0, 1]),
+        [np.ma.array([1.0, 0.0], mask=[1, 0]), np.ma.array([0.0, 1.0])],
+        [np.ma.array(5, mask=1), 6],
+        ([np.ma.masked, 0.0],),
+        Wrapper(),
+        da.ma.masked_array(da.from_array(np.ones(3)), np.array([True, False, False])),
+        np.array([np.ma.masked, 1.0], dtype=object),
+    ],
+    ids=["array", "rows", "scalar", "nested", "wrapper", "lazy", "objects"],
+)
+def test_masked_entries_are_refused_wherever_they_are(convert, values):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="got masked entries"):
+            convert("records", values)

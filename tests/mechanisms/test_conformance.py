@@ -329,7 +329,7 @@ DISTRIBUTIONS = {
 }
 
 
-RELEASED = {"GramRelease", "PublishedCounts", "PublishedSums", "ReleasedQuantiles"}
+RELEASED = {"DrawsAudit", "GramRelease", "PublishedCounts", "PublishedSums", "ReleasedQuantiles"}
 """Classes whose arrays are public, so that the representation may show them."""
 
 

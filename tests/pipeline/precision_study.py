@@ -13,7 +13,6 @@ from pipeline import (
     Study,
     claim,
     claims_in,
-    critical,
     two_sided_level,
     verdict,
 )
@@ -66,28 +65,30 @@ def _deviations(summary: xr.Dataset, method: str, mean: float) -> xr.DataArray:
     "positive",
     "Narrow draws have positive means.",
     kind="self-check",
+    needs={"p": {"algorithm": ("narrow",)}},
     level=two_sided_level(4),
 )
-def positive(summaries) -> Finding:
-    far = _deviations(summaries.need("p", algorithm=("narrow",)), "narrow", 0.0)
-    return verdict(True if bool((far > critical(4)).all()) else None, f"Smallest: {float(far.min()):.1f} errors.")
+def positive(look) -> Finding:
+    far = _deviations(look["p"], "narrow", 0.0)
+    return verdict(True if bool((far > look.critical(4)).all()) else None, f"Smallest: {float(far.min()):.1f} errors.")
 
 
 @claim(
     "unbiased",
     "Wide draws have mean 0.5.",
     kind="self-check",
+    needs={"p": {"algorithm": ("wide",)}},
     level=two_sided_level(5),
 )
-def unbiased(summaries) -> Finding:
-    far = abs(_deviations(summaries.need("p", algorithm=("wide",)), "wide", 0.5))
-    holds = bool((far < critical(5)).all())
+def unbiased(look) -> Finding:
+    far = abs(_deviations(look["p"], "wide", 0.5))
+    holds = bool((far < look.critical(5)).all())
     return verdict(holds, f"Largest: {float(far.max()):.1f} errors.", is_settled=not holds)
 
 
-@claim("table", "The total is 3.", kind="self-check", level=0, min_trials=1)
-def total(summaries) -> Finding:
-    return verdict(bool((summaries.need("table")["total"] == 3).all()), "The total is 3.")
+@claim("table", "The total is 3.", kind="self-check", level=0, min_trials=1, needs={"table": {}})
+def total(look) -> Finding:
+    return verdict(bool((look["table"]["total"] == 3).all()), "The total is 3.")
 
 
 STUDY = Study(

@@ -176,3 +176,17 @@ def test_error_names_the_first_invalid_cell():
     with pytest.raises(CellError) as caught:
         parse_numbers(pd.Series(["1", None, "x", "y"], name="a"))
     assert (caught.value.column, caught.value.row) == ("a", 2)
+
+
+def test_words_for_true_in_another_case_are_text_whatever_the_other_cells(tmp_path):
+    for column in (["tRue"] * 10, ["tRue"] * 9 + ["1"], ["fALSE", "True"]):
+        with pytest.raises(BadInputError, match="in data row 1;"):
+            numbers_of(tmp_path, column)
+    assert numbers_of(tmp_path, ["True", "false", "1"]).tolist() == [1, 0, 1]
+
+
+def test_text_is_compared_beyond_a_zero_byte():
+    words = pd.Series(["a\0b", "a", "c"], dtype=object)
+    assert match_literals(words, [Literal.parse("a")]).tolist() == [1, 0, 1]
+    with pytest.raises(CellError):
+        parse_numbers(pd.Series(["20", "20\0x"], dtype=object, name="a"))

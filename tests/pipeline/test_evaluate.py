@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
+from pipeline.blocks.failures import describe_reported
+from pipeline.blocks.returned import as_numbers
 from pipeline.stores.commits import Planned, cause_of, without_rerun
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
@@ -251,8 +255,12 @@ def test_results_that_do_not_match_the_declaration_fail(reason, evaluate):
         ("uint8", [256.0, -0.0, -1.0, 255.0], {0: "got 256.0", 2: "got -1.0"}),
         ("int8", [127, 128, -128, -129], {1: "x must be an integer in -128 ... 127, got 128", 3: "got -129"}),
         ("int64", [1.7, 2.0, np.nan, np.inf], {0: "got 1.7", 2: "got nan", 3: "got inf"}),
-        ("int64", [2.0**63, -(2.0**63), 2.0**63 - 1024, -1e300], {0: "got 9.22", 3: "got -1e+300"}),
+        ("int64", [2.0**63, -(2.0**63), 2.0**63 - 1024, -1e300], {0: "got 9.22", 1: "-9.22", 3: "got -1e+300"}),
         ("int64", np.array([2**63, 2**63 - 1], np.uint64), {0: "got 9223372036854775808"}),
+        ("int32", [-(2**31), 1 - 2**31, 2**31 - 1], {0: "in -2147483647 ... 2147483647, got -2147483648"}),
+        ("int32", np.array([-(2**31), 1 - 2**31], np.int32), {0: "got -2147483648"}),
+        ("uint32", [2**32 - 1, 2**32 - 2], {0: "x must be an integer in 0 ... 4294967294, got 4294967295"}),
+        ("uint64", np.array([2**64 - 1, 2**64 - 2048, 2**64 - 2049], np.uint64), {0: "got 1844", 1: "got 1844"}),
         ("uint64", [2.0**64, 2.0**63, -1.0, 0.0], {0: "got 1.8", 2: "got -1.0"}),
         ("uint8", np.array([300, 7], np.float16), {0: "got 300.0"}),
         ("int64", np.array([2.5, 2.0], np.float32), {0: "got 2.5"}),
@@ -330,6 +338,24 @@ def test_invalid_value_per_cell_fails_every_trial():
     outcome = outcome_of(lambda data, *_: {"x": data, "n": 300}, trials=3, measures=measures)
     assert outcome.status.tolist() == [FAILED] * 3
     assert outcome.error[0].endswith("n must be an integer in 0 ... 255, got 300")
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_masked_value_per_cell_fails_every_trial_unless_rows_are_ragged(ragged):
+    curve = Measure("curve", "", dims=("at",), per_trial=False, ragged=ragged)
+    result = {"curve": np.ma.masked_array([1.0, 2.0], [False, True])}
+    outcome = outcome_of(
+        lambda data, *_: {"x": data, **result}, trials=3, measures=(*X, curve), outputs=(Factor("at", (1, 2), ""),)
+    )
+    assert outcome.status.tolist() == [OK if ragged else FAILED] * 3
+    assert ragged or outcome.error[0].splitlines()[0].endswith("ValueError: curve is masked or missing")
+    np.testing.assert_array_equal(outcome.values["curve"], [1.0, np.nan] if ragged else [np.nan] * 2)
+
+
+def test_reported_error_may_be_none_or_an_exception():
+    outcome = outcome_of(lambda data, *_: {"x": data, "error": [None, ValueError("bad"), ""]}, trials=3)
+    assert outcome.status.tolist() == [OK, FAILED, OK]
+    assert outcome.error.tolist() == ["", "bad", ""]
 
 
 def test_invalid_value_of_a_deterministic_panel_fails():
@@ -685,3 +711,25 @@ def test_status_values_equal_those_in_the_store():
         "not_applicable": 5,
         "not_asked_for": 6,
     }
+
+
+def test_positions_in_another_order_than_equal_values_are_refused():
+    """Labels 0, 1 of the values 1, 0 are values in another order, not positions."""
+    frame = pd.DataFrame({0: [0.0, 0.0], 1: [1.0, 1.0]})
+    with pytest.raises(ValueError, match="must have the values of level in order"):
+        as_numbers("x", frame, {"trial": (0, 1), "level": (1, 0)})
+    values, _ = as_numbers("x", frame[[1, 0]], {"trial": (0, 1), "level": (1, 0)})
+    assert values.tolist() == [[1, 0], [1, 0]]
+    values, _ = as_numbers("x", frame, {"trial": (5, 6), "level": ("a", "b")})
+    assert values.tolist() == [[0, 1], [0, 1]]
+
+
+def test_masks_of_lazy_arrays_are_kept():
+    lazy = da.ma.masked_array(da.from_array(np.arange(3.0)), np.array([False, True, False]))
+    assert as_numbers("x", lazy, {"trial": (0, 1, 2)})[1].tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("reason", [ValueError(""), AssertionError()])
+def test_reported_failures_without_a_text_are_failures(reason):
+    assert describe_reported(reason) == type(reason).__name__
+    assert describe_reported(None) == describe_reported("") == ""

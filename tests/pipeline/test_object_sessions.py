@@ -12,7 +12,7 @@ from pipeline.errors import BusyStoreError, SessionSupersededError
 from pipeline.stores import sessions
 from pipeline.stores.commits import Planned
 from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.sessions import Session
+from pipeline.stores.sessions import Session, end_session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
@@ -67,6 +67,16 @@ def test_session_begins_if_the_response_to_its_record_is_lost(url, monkeypatch):
     with Session.begin(url, {}) as session:
         assert len(lost) == 1
     assert [record["id"] for record in sessions.sessions_of(ObjectFiles(url))] == [session.id]
+
+
+def test_session_is_ended_in_place_of_its_process(url):
+    session = Session.begin(url, {"submission": "x"})
+    assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
+    assert sessions.sessions_of(ObjectFiles(url))[0].keys() >= {"cancelled", "ended"}
+    assert not end_session(url, session.id, {})
+    with pytest.raises(SessionSupersededError):
+        session.update({})
+    Session.begin(url, {}).end()
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import pipeline
@@ -22,7 +23,7 @@ from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
-from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
+from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
 from tests.pipeline.toy import SINGLE, STUDY
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -96,6 +97,51 @@ def test_session_of_a_dead_process_is_over_immediately(url):
     started = time.monotonic()
     Session.begin(url, {}).end()
     assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
+
+
+def edit_process(url, change, number=1):
+    """Change the process in the record of a session and in the copy of the record, and seal both again."""
+    key = f"{SESSIONS}/{number:06}.json"
+    record = sessions.unseal(LocalFiles(url).read(key))
+    change(record["process"])
+    Path(url, key).write_bytes(sessions.seal(record))
+    Path(url, SESSION_COPIES).write_bytes(sessions.seal({str(number): record}))
+
+
+def test_step_of_the_clock_does_not_end_a_session(url, monkeypatch):
+    """After a step of the clock, the times of day at which processes started differ from recorded ones."""
+    created = psutil.Process.create_time
+    with Session.begin(url, {}) as session:
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3600)
+        with pytest.raises(BusyStoreError, match=f"process {os.getpid()}"):
+            Session.begin(url, {})
+        session.files.put("k", b"x")
+
+
+def test_session_of_a_process_whose_number_was_reused_is_over_immediately(url):
+    Session.begin(url, {})
+    edit_process(url, lambda process: process.update(start_ticks=process["start_ticks"] - 1))
+    started = time.monotonic()
+    Session.begin(url, {}).end()
+    assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
+
+
+def test_record_of_an_earlier_version_is_judged_by_its_heartbeat_after_a_step_of_the_clock(
+    url, short_lease, monkeypatch
+):
+    """Records of version 0.3 have only the time of day at which their process started."""
+    monkeypatch.setattr(sessions, "LEASE_SECONDS", 30)
+    with Session.begin(url, {}):
+        edit_process(url, lambda process: (process.pop("start_ticks"), process.update(created=process["created"] - 9)))
+        assert sessions._state(sessions_of(LocalFiles(url))[0]) == "unknown"
+        with pytest.raises(BusyStoreError):
+            Session.begin(url, {})
+
+
+def test_record_with_an_invalid_start_is_damage(url):
+    Session.begin(url, {}).end()
+    edit_process(url, lambda process: process.update(start_ticks="1"))
+    assert sessions_of(LocalFiles(url))[0] == {"damaged": f"{SESSIONS}/000001.json"}
 
 
 def test_heartbeat_keeps_a_session_of_another_machine_active(url, short_lease, monkeypatch):
@@ -258,6 +304,41 @@ def test_a_session_notices_that_another_process_has_ended_it(url):
     Session.begin(url, {}).end()
     with pytest.raises(SessionSupersededError):
         session.files.put("k", b"x")
+
+
+@pytest.mark.parametrize("removed", [WRITING, "writer"])
+def test_cancel_ends_a_submission_without_the_folder_of_its_writer(url, removed):
+    """As in a store that was copied without empty folders, or after a crash while the folder was removed."""
+    pipeline.run(STUDY, url, panels=["single"], progress=False)
+    session = Session.begin(url, {"submission": "x"})
+    as_of_another_machine(url, 2)
+    shutil.rmtree(Path(url, WRITING, session.id) if removed == "writer" else Path(url, WRITING))
+    pipeline.cancel(url)
+    assert sessions_of(open_files(url))[1].keys() >= {"cancelled", "ended"}
+    assert os.listdir(Path(url, WRITING)) == []
+    with pytest.raises(SessionSupersededError):
+        session.files.put("k", b"x")
+    started = time.monotonic()
+    pipeline.resume(url, progress=False)
+    assert time.monotonic() - started < sessions.LEASE_SECONDS / 2
+
+
+def test_session_that_another_has_superseded_is_not_ended_in_its_place(url, monkeypatch):
+    """Another session may begin after the record of the last one was read."""
+    session = Session.begin(url, {})
+    begin, others = LocalFiles.begin, []
+
+    def begin_later(files):
+        begin(files)
+        if not others:
+            others.append(files)
+            sessions._ENDED.add(session.id)
+            others.append(Session.begin(url, {}))
+
+    monkeypatch.setattr(LocalFiles, "begin", begin_later)
+    assert not end_session(url, session.id, {})
+    others[1].end()
+    assert ["ended" in record for record in sessions_of(open_files(url))] == [False, True]
 
 
 def test_end_of_a_session_removes_its_temporary_files(url):

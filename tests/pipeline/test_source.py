@@ -4,12 +4,16 @@ import importlib
 import subprocess
 import sys
 import threading
+import tomllib
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import cloudpickle
 import pytest
 
+import pipeline
+from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import StudySource, find_study, source_of
 from pipeline.declare.streams import sha256
 from pipeline.errors import BadInputError
@@ -147,6 +151,30 @@ def test_study_in_memory():
 
 def test_source_of_a_study_of_a_module_is_the_module():
     assert source_of(STUDY) == StudySource("tests.pipeline.toy:STUDY")
+
+
+def test_studies_are_named_in_python_as_on_the_command_line(tmp_path):
+    """A built-in study, registered like that of another package, runs and resumes by its name."""
+    store = pipeline.run(
+        "renyi-curves", tmp_path / "s.zarr", panels=["dirichlet-bounds"], values={"coefficient": [0.1]}
+    )
+    assert (store.spec["study"], store.complete) == ("renyi-curves", True)
+    assert pipeline.resume(store, study="renyi-curves").complete
+    with pytest.raises(BadInputError, match="unknown study 'renyi-curve'; did you mean renyi-curves"):
+        pipeline.run("renyi-curve", tmp_path / "t.zarr")
+    assert not (tmp_path / "t.zarr").exists()
+
+
+def test_studies_are_declared_once_as_entry_points():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert dict(MODULES.built_in) == project["entry-points"]["dpstudies.studies"]
+    assert list(MODULES.built_in.values()) == sorted(MODULES.built_in.values())  # by folder
+
+
+def test_metadata_of_older_code_are_refused():
+    message = "dpstudies must register names in dpstudies.others, got none, because it was installed from older code"
+    with pytest.raises(BadInputError, match=message):
+        _ = "calibration" in Plugins("dpstudies.others")
 
 
 @pytest.mark.parametrize("name", MODULES.built_in)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline import Factor, Measure, Method, Panel, Statistic, Study, critical, error_level
+from pipeline import Factor, Look, Measure, Method, Panel, Statistic, Study, claim, verdict
 from pipeline.aggregate import estimate_mean, estimate_quantiles
-from pipeline.declare.claims import at_look, level_share
+from pipeline.declare.claims import level_share
 from pipeline.precision.stopping import SKEWED_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import parse_target, resolve_target
 from tests.pipeline.precision_study import STUDY
@@ -19,14 +19,19 @@ def test_shares_of_all_looks_sum_to_one():
     assert 1 - 1e-4 < sum(shares) < 1
 
 
+@claim("tested", "The mean is 0.", kind="self-check", level=0.01, needs={"p": {}})
+def tested(look):
+    return verdict(True, f"at level {look.level}")
+
+
 def test_thresholds_of_a_look_spend_its_share():
-    """Outside a look, thresholds are unchanged; at a look, the tail probability is the share of the level."""
-    assert (critical(5.0), error_level(0.01)) == (5.0, 0.01)
-    with at_look(3):
-        tail = math.erfc(critical(5.0) / math.sqrt(2))
-        assert error_level(0.01) == 0.01 * level_share(3)
+    """At a whole run, thresholds are those declared; at a look, the tail probability is the share of the level."""
+    whole, third = Look(tested, {}), Look(tested, {}, level_share(3))
+    assert (whole.critical(5.0), whole.level) == (5.0, 0.01)
+    assert third.level == 0.01 * level_share(3)
+    tail = math.erfc(third.critical(5.0) / math.sqrt(2))
     assert tail == pytest.approx(level_share(3) * math.erfc(5 / math.sqrt(2)), rel=1e-6)
-    assert critical(5.0) == 5.0
+    assert whole.critical(5.0) == 5.0
 
 
 def looks_that_reject(spending):
@@ -37,8 +42,7 @@ def looks_that_reject(spending):
     sums = np.zeros(rejected.size)
     for number, (before, size) in enumerate(zip([0, *sizes], sizes, strict=False), start=1):
         sums += rng.normal(0, math.sqrt(size - before), rejected.size)
-        with at_look(number):
-            limit = critical(2.0) if spending else 2.0
+        limit = Look(tested, {}, level_share(number)).critical(2.0) if spending else 2.0
         rejected |= abs(sums) / math.sqrt(size) > limit
     return rejected.mean(), math.sqrt(rejected.mean() * (1 - rejected.mean()) / rejected.size)
 

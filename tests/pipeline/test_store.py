@@ -126,7 +126,7 @@ def test_panels_can_be_written_as_netcdf(complete_store, tmp_path, how):
     """Even the SciPy engine, whose rules for attributes are the strictest, can write panels."""
     for name in open_results(complete_store).children:
         ds = how(complete_store, group=name).load()
-        ds.to_netcdf(tmp_path / f"{name}.nc", engine="scipy")
+        ds.drop_encoding().to_netcdf(tmp_path / f"{name}.nc", engine="scipy")  # NetCDF 3 has no integers of 64 bits
         again = xr.load_dataset(tmp_path / f"{name}.nc", engine="scipy")
         for measure in set(ds.data_vars) - {"error", "status"}:
             assert (again[measure].values == ds[measure].values).all() or np.isnan(ds[measure].values).any()
@@ -178,6 +178,8 @@ def test_stored_values_equal_computed_values(complete_store, name):
             at = ds.sel({**coordinates, **dict(zip([axis.name for axis in unused], values, strict=True))})
             for variable in (*(measure.name for measure in panel.measures), "status"):
                 expected = arrays[variable].reshape(at[variable].shape)
+                if expected.dtype.kind in "iub" and variable != "status":
+                    expected = np.where(at["status"] == Status.OK, expected.astype(float), np.nan)
                 np.testing.assert_array_equal(at[variable].values, expected, strict=True)
                 n_compared += 1
     assert n_compared == ds["status"].isel(trial=0, missing_dims="ignore").size * (len(panel.measures) + 1)
@@ -703,7 +705,7 @@ def test_store_of_format_1_is_rejected(tmp_path):
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
         with pytest.raises(
-            BadInputError, match=r"old\.zarr has format 1, and this version reads formats 5 and 6"
+            BadInputError, match=r"old\.zarr has format 1, and this version reads formats 5 to 8"
         ) as caught:
             attempt(tmp_path / "old.zarr")
         assert "rerun the study with another --store path" in str(caught.value)

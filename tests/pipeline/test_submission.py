@@ -35,13 +35,14 @@ import time
 from pathlib import Path
 from pipeline import Factor, Measure, Method, Panel, Study
 
-HOLD = Path(__file__).with_name("hold")
+HOLD = Path({hold!r})
+STORE = HOLD.with_name("s.zarr")
 
 def simulate(cell, streams):
     return streams.uniforms(2)
 
 def evaluate(data, setting, streams):
-    while Path({hold!r}).exists():
+    while HOLD.exists() and STORE.exists():  # first trials are evaluated before the store exists
         time.sleep(0.01)
     return {{"x": data.sum(axis=1)}}
 
@@ -60,7 +61,7 @@ def scheduler():
 
 @pytest.fixture
 def lab(tmp_path, scheduler, monkeypatch):
-    """Prepare the current folder with a cluster file and a study whose blocks wait while the file ``hold`` exists."""
+    """Prepare a folder with a cluster file and a study whose blocks wait while ``hold`` and the store exist."""
     monkeypatch.chdir(tmp_path)
     Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
     Path("hold").touch()

@@ -2,13 +2,17 @@
 
 import gzip
 import os
+import re
 import sys
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 import dask.array as da
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 import zarr
@@ -17,6 +21,8 @@ import pipeline.tables.formats
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError, ExecutionError
+from pipeline.tables.cells import Literal, match_literals
+from pipeline.tables.formats import Columns, find_parts, find_source, read_part
 from pipeline.tables.tables import open_table, reduce_rows
 
 N_ROWS = 1000
@@ -54,7 +60,7 @@ def whole(pieces, k):
 def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
     x, y = np.random.default_rng(1).random((N_ROWS, 3)), np.arange(N_ROWS)
     arrays = [da.from_array(x, chunks=(chunks, 2)), da.from_array(y, chunks=123)]
-    pieces = reduce_rows(client, arrays, collect, join)
+    pieces = reduce_rows(arrays, collect, join, cluster=client)
     np.testing.assert_array_equal(whole(pieces, 0), x)
     np.testing.assert_array_equal(whole(pieces, 1), y[:, None])
     assert [len(blocks[0]) for _, blocks in pieces] == list(arrays[0].chunks[0])
@@ -63,7 +69,7 @@ def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
 def test_numpy_arrays_are_divided(client, monkeypatch):
     monkeypatch.setattr(pipeline.tables.tables, "PART_BYTES", 8 * 3 * 128)
     x = np.random.default_rng(1).random((N_ROWS, 3))
-    pieces = reduce_rows(client, [x, x[:, 0]], collect, join)
+    pieces = reduce_rows([x, x[:, 0]], collect, join, cluster=client)
     np.testing.assert_array_equal(whole(pieces, 0), x)
     assert len(pieces) == 8
 
@@ -81,11 +87,11 @@ def test_each_block_is_read_once_by_one_task(client, tmp_path):
     arrays = [
         da.map_blocks(partial(read_noted, tmp_path / name), chunks=chunks, dtype=float, meta=meta) for name in "xy"
     ]
-    total = reduce_rows(client, arrays, lambda first, x, y: x.sum() + y.sum(), sum)
+    total = reduce_rows(arrays, lambda first, x, y: x.sum() + y.sum(), sum, cluster=client)
     assert total == 4000
     for name in "xy":
         assert sorted(map(int, (tmp_path / name).read_text().split())) == list(range(10))
-    assert {len(blocks) for _, blocks in reduce_rows(client, arrays, collect, join)} == {2}
+    assert {len(blocks) for _, blocks in reduce_rows(arrays, collect, join, cluster=client)} == {2}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_each_block_is_read_once_by_one_task(client, tmp_path):
 )
 def test_mismatched_arrays_are_rejected(client, message, arrays):
     with pytest.raises(BadInputError) as caught:
-        reduce_rows(client, arrays, collect, join)
+        reduce_rows(arrays, collect, join, cluster=client)
     assert message in str(caught.value)
 
 
@@ -110,7 +116,7 @@ def test_error_in_a_block_is_raised_in_the_caller(client):
         raise ArithmeticError(f"at {first}")
 
     with pytest.raises(ArithmeticError, match="at "):
-        reduce_rows(client, [da.ones(10, chunks=5)], fail, sum)
+        reduce_rows([da.ones(10, chunks=5)], fail, sum, cluster=client)
 
 
 def rise(first, block, keep):
@@ -138,14 +144,14 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
     array[:] = 1.0
     with connect(Profile("one", kwargs={"processes": True, "n_workers": 1, "threads_per_worker": 1})) as client:
         rows = open_table(str(tmp_path / "t.zarr"), "y").rows
-        measure = partial(reduce_rows, client, combine=largest)
+        measure = partial(reduce_rows, combine=largest, cluster=client)
         loaded, _ = measure([rows[: rows.chunks[0][0]]], map_rows=partial(rise, keep=False))
         peak, _ = measure([rows], map_rows=partial(rise, keep=False))
         kept, _ = measure([rows], map_rows=partial(rise, keep=True))
         assert peak - loaded < 100
         assert kept - loaded > 200
         with pytest.raises(ExecutionError, match="a worker died while it processed a block of rows"):
-            reduce_rows(client, [da.ones(10, chunks=5)], end, sum)
+            reduce_rows([da.ones(10, chunks=5)], end, sum, cluster=client)
 
 
 # Formats
@@ -231,7 +237,7 @@ def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, par
     for features in (["a", "count", "flag"], ["flag", "a"], ["count"], []):
         table = open_table(path, "y", features)
         assert table.columns == (*features, "y")
-        pieces = reduce_rows(client, [table.rows], collect, join)
+        pieces = reduce_rows([table.rows], collect, join, cluster=client)
         np.testing.assert_array_equal(whole(pieces, 0), frame[[*features, "y"]].to_numpy(float))
         assert (len(pieces) > 1) == (part_bytes == 3000 or write is write_parquet_folder)
 
@@ -252,14 +258,14 @@ def test_unnamed_columns_get_names(tmp_path):
 def test_csv_without_final_newline_or_with_byte_order_mark(client, tmp_path):
     (tmp_path / "t.csv").write_bytes("\ufeffa, y\r\n1, 2\r\n3,  4".encode())
     table = open_table(str(tmp_path / "t.csv"), "y")
-    np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(whole(reduce_rows([table.rows], collect, join, cluster=client), 0), [[1, 2], [3, 4]])
 
 
 def refused(path, target="y", features=None, client=None):
     """Return the one-line error that is raised when a table is opened or read."""
 
     def read():
-        reduce_rows(client, [open_table(str(path), target, features).rows], collect, join)
+        reduce_rows([open_table(str(path), target, features).rows], collect, join, cluster=client)
 
     with pytest.raises(BadInputError) as caught:
         read()
@@ -313,20 +319,20 @@ def test_rows_with_line_breaks_in_quotes_are_read_whole(client, tmp_path, monkey
         monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
         table = open_table(str(tmp_path / "t.csv"), "y", ["a"])
         expected = np.column_stack([np.arange(2000), np.arange(2000) / 8])
-        np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), expected)
+        np.testing.assert_array_equal(whole(reduce_rows([table.rows], collect, join, cluster=client), 0), expected)
 
 
 def test_invalid_gzip_files_are_rejected(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_text("a,y\n1,2\n")
-    assert f"cannot read {path} as csv.gz: BadGzipFile" in refused(path)
+    assert f"cannot read {path} as csv.gz: BadGzipFile; " in refused(path)
     lines = "".join(f"{k},{k * k}\n" for k in range(50_000))
     whole = gzip.compress(f"a,y\n{lines}".encode())
     path.write_bytes(whole[: len(whole) // 2])
     assert f"cannot read {path}: EOFError" in refused(path)
     damaged = whole[:-8] + bytes(4) + whole[-4:]  # the checksum
     path.write_bytes(damaged)
-    assert f"cannot read {path}: BadGzipFile: CRC check failed" in refused(path)
+    assert f"cannot read {path}: BadGzipFile; " in refused(path)
 
 
 def test_unknown_columns_are_rejected(tmp_path, frame):
@@ -390,5 +396,72 @@ def test_table_that_changes_while_it_is_read(client, tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
     rows = open_table(str(tmp_path / "t.csv"), "y").rows
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
-    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .* must not change .*, got 1 rows"):
-        reduce_rows(client, [rows], collect, join)
+    with pytest.raises(BadInputError, match=r"t.csv must not change while the table is read, got another file; read"):
+        reduce_rows([rows], collect, join, cluster=client)
+
+
+def numbers_of(path, column, literal=None):
+    """Return a column as numbers, or 1 for the cells that equal a literal and 0 for others, in one part."""
+    source = find_source(str(path))
+    encoders = {} if literal is None else {column: lambda words: 1 - match_literals(words, [Literal.parse(literal)])}
+    parts = find_parts(source, str(path), [column])
+    return np.concatenate([read_part(source, str(path), part, Columns((column,), encoders))[:, 0] for part in parts])
+
+
+def test_encoded_zarr_arrays_are_refused(tmp_path):
+    """Stored numbers of times, packed numbers and numbers with a fill value stand for others."""
+    values = np.array([1.0, 2.0, np.nan, 4.0])
+    times = np.array(["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04"], dtype="datetime64[ns]")
+    data = xr.Dataset({"a": ("r", values), "b": ("r", values), "c": ("r", values), "t": ("r", times)})
+    encoding = {
+        "b": {"dtype": "int32", "_FillValue": -9999},
+        "c": {"dtype": "int16", "add_offset": 1.0, "_FillValue": -1},
+    }
+    data.to_zarr(tmp_path / "x.zarr", consolidated=False, encoding=encoding)
+    for name in ("b", "c", "t"):
+        assert f"column {name} must contain numbers or text" in refused(tmp_path / "x.zarr", "a", [name])
+    np.testing.assert_array_equal(numbers_of(tmp_path / "x.zarr", "a"), values)
+
+
+def test_stored_numbers_equal_literals_of_their_value(tmp_path):
+    decimals = pa.array([Decimal("0"), Decimal("1.5"), Decimal("0.0000000001")], pa.decimal128(20, 10))
+    columns = {"d": decimals, "f": [1e-5, 1e16, 0.5], "s": pa.array([0.1, 2.0, 1e-7], pa.float32())}
+    columns["h"] = pa.array(np.array([0.1, 2.0, 0.5], np.float16))
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    for name, literals in (
+        ("d", ["0", "1.5", "0.0000000001"]),
+        ("f", ["0.00001", "10000000000000000", "0.50"]),
+        ("s", ["0.1", "2", "0.0000001"]),
+        ("h", ["0.1", "2.0", "0.5"]),
+    ):
+        for row, literal in enumerate(literals):
+            assert numbers_of(tmp_path / "t.parquet", name, literal).tolist() == np.eye(3)[row].tolist()
+        assert numbers_of(tmp_path / "t.parquet", name).tolist() == list(map(float, literals))  # as in a CSV file
+
+
+def test_folders_with_other_files_or_types_are_refused(tmp_path):
+    folder = tmp_path / "f.parquet"
+    folder.mkdir()
+    pq.write_table(pa.table({"y": ["yes", "no"]}), folder / "0.parquet")
+    pq.write_table(pa.table({"y": [b"yes"] * 20}), folder / "1.parquet")
+    assert "all columns with numbers or text, got" in refused(folder)
+    (folder / "1.parquet").unlink()
+    (folder / "p=1").mkdir()
+    assert "must contain .parquet files without subfolders, got also" in refused(folder)
+
+
+def test_names_may_have_line_breaks_in_quotes(tmp_path):
+    (tmp_path / "t.csv").write_text('"x\ny",z\n1,2\n3,4\n')
+    assert numbers_of(tmp_path / "t.csv", "x\ny").tolist() == [1, 3]
+
+
+def test_messages_of_damaged_files_have_no_part_of_their_text(client, tmp_path):
+    path = tmp_path / "t.csv.gz"
+    content = gzip.compress(b"a,y\n37,2\n" * 50)
+    for damaged in (content[:-8] + bytes(4) + content[-4:], b"37,2\n", content + b"37", content[:-4]):
+        path.write_bytes(damaged)
+        message = refused(path, client=client)
+        assert not re.search("37|0x|b'", message.replace(str(path), ""))
+    for text in (b'a,y\n1,"2\n', b"a,y\n1,2\n\xff,3\n", b"a,y\n1,2\r3,4\n", b"a,y\n1\0,2\n"):
+        (tmp_path / "u.csv").write_bytes(text)
+        assert refused(tmp_path / "u.csv", client=client).endswith("depends on the records: do not publish it)")

@@ -316,11 +316,12 @@ def test_claims_are_decided_at_looks(tmp_path):
 
 def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_path):
     """Later trials, which other claims require, do not change the verdict of a claim with level 0."""
+    needs = {"p": {"algorithm": ("constant",)}}
 
-    @claim("constant", "Constant draws are 0.5.", kind="self-check", level=0)
-    def constant(summaries):
-        one = summaries.need("p", algorithm=("constant",))
-        return verdict(bool((one["x_mean"] == 0.5).all()), f"{int(one['n_ok'].max())} trials.")
+    @claim("constant", "Constant draws are 0.5.", kind="self-check", level=0, needs=needs)
+    def constant(look):
+        ds = look["p"]
+        return verdict(bool((ds["x_mean"] == 0.5).all()), f"{int(ds['n_ok'].max())} trials.")
 
     unbiased = next(one for one in STUDY.claims if one.name == "unbiased")
     study = replace(STUDY, panels=STUDY.panels[:1], claims=(unbiased, constant))

@@ -8,7 +8,10 @@ import pytest
 from mechanisms import GLM_CHAINS, MECHANISMS, audit_counts, laplace_counts
 
 FILE = """
-from mechanisms import Guarantee, Mechanism, OutputDistributions, laplace_counts
+from dataclasses import replace
+
+from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputDistributions, laplace_counts
+from mechanisms.counts.noise import NoisyCounts
 import numpy as np
 
 def noise(sensitivity):
@@ -25,6 +28,25 @@ CRASH = Mechanism("crash", release=crash, guarantee=lambda epsilon, delta: Guara
 SILENT = Mechanism("silent", release=WRONG.release, guarantee=lambda epsilon, delta: None)
 DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
 RARE = OutputDistributions.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
+class Truth(NoisyCounts):
+    def from_uniforms(self, uniforms):
+        return np.tile(self.counts, (len(uniforms), 1))
+
+class Crashing(NoisyCounts):
+    def from_uniforms(self, uniforms):
+        return 1 / 0
+
+GEOMETRIC = MECHANISMS["geometric"]
+
+def drawn_by(kind):
+    def release(prior, counts, epsilon, delta):
+        right = GEOMETRIC.release(prior, counts, epsilon, delta)
+        return kind(right.prior, right.counts, right.noise, right.in_order)
+
+    return replace(GEOMETRIC, name="drawn", release=release)
+
+TRUTH, CRASHING = drawn_by(Truth), drawn_by(Crashing)
+SILENT_TRUTH = replace(TRUTH, guarantee=lambda epsilon, delta: None)
 ZEROS = np.zeros(2)
 NO_DISTRIBUTION = OutputDistributions(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.4]))
 NO_SHAPE = OutputDistributions(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.25, 0.25]))
@@ -96,6 +118,38 @@ def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
     assert audit("mine.py:SILENT", "mine.py:RIGHT", *AT)[0] == 1
 
 
+DRAWS = "draws agree: 200,000 at each of 5 data sets, level 1e-06"
+
+
+def test_draws_that_do_not_follow_the_stated_distribution_are_broken(audit):
+    """A mechanism with the pmf of `geometric` that returns the true counts is broken; `geometric` itself is not."""
+    at = ("--prior", "1:1", "--n", "20", "--epsilon", "1")
+    for name in ("TRUTH", "SILENT_TRUTH", "CRASHING"):
+        code, out, err = audit(f"mine.py:{name}", "geometric", *at)
+        assert (code, err) == (1, "")
+        assert (row(out, f"mine.py:{name}")[-1], row(out, "geometric")[-1]) == ("BROKEN", "within")
+        wrong, right = (line for line in out.splitlines() if line.startswith((f"mine.py:{name}: ", "geometric: ")))
+        start = "broken: draws do not follow the stated distribution at [20, 0] and 4 others: from_uniforms "
+        how = "raises ZeroDivisionError: division by zero"
+        how = how if name == "CRASHING" else "draws output [20, 0] in 100,000 of 100,000 draws, stated 73.11 %"
+        assert wrong.startswith(f"mine.py:{name}: {start}{how} (200,000 draws at each of 5 data sets, level 1e-06); ")
+        assert right.endswith(f"(20 pairs on 21 outputs, exact); {DRAWS}")
+        assert "audited: 2, broken: 1" in out
+
+
+def test_draws_of_a_broken_distribution_and_of_tables_are_not_compared(audit):
+    assert "draws" not in audit("mine.py:WRONG", *AT)[1]
+    assert "draws" not in audit("mine.py:DISTRIBUTIONS", "--epsilon", "1.1")[1]
+    assert DRAWS in audit("mine.py:RIGHT", *AT)[1]
+
+
+def test_audit_without_time_says_that_draws_were_not_compared(audit, monkeypatch):
+    monkeypatch.setattr("studies.audits._DRAWS_SECONDS", 0.0)
+    code, out, _ = audit("mine.py:TRUTH", "--prior", "1:1", "--n", "20", "--epsilon", "1")
+    assert (code, row(out, "mine.py:TRUTH")[-1]) == (0, "within")
+    assert "; draws not compared: a comparison of 1,000 draws by each sampler at 5 data sets takes more than 0 s" in out
+
+
 def test_custom_distributions(audit):
     """Custom output distributions are compared with ``--epsilon`` and ``--delta`` (0 by default)."""
     code, out, _ = audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
@@ -129,7 +183,10 @@ BAD = {
     ("smoth", *AT): "did you mean smooth",
     ("mine.py", *AT): "an object of mine.py must be named, got none",
     ("mine.py:WRNG", *AT): "did you mean WRONG",
-    ("mine.py:FILE", *AT): "Allowed: WRONG, RIGHT, CRASH, SILENT, DISTRIBUTIONS, RARE, NO_DISTRIBUTION",
+    (
+        "mine.py:FILE",
+        *AT,
+    ): "Allowed: WRONG, RIGHT, CRASH, SILENT, DISTRIBUTIONS, RARE, GEOMETRIC, TRUTH",
     ("borrowed.py:MINE", *AT): "unknown object of borrowed.py 'MINE'; it defines nothing to audit either",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",

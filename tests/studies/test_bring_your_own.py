@@ -18,6 +18,7 @@ from scipy import stats
 import pipeline
 from mechanisms import MECHANISMS, audit_counts
 from mechanisms.conjugate import count_candidates
+from mechanisms.counts.draws import DrawsAudit
 from pipeline import claim, verdict
 from pipeline.declare.source import find_study, load_object
 from pipeline.errors import BadInputError
@@ -25,6 +26,7 @@ from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
+from studies.counts import added_mechanisms
 from studies.counts.added_mechanisms import audited_sizes, rank_added
 from studies.counts.hellinger_accuracy import accuracy, with_mechanisms
 from studies.counts.page_tables import compare_accuracy
@@ -146,7 +148,7 @@ def test_new_study_of_the_readme(command, folder):
     ds = xr.open_zarr("coverage.zarr", group="wald").load()
     assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "algorithm": 2, "trial": 2000}
     for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
-        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values
+        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values.astype(np.int64)
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
     # Negative control: draws of the last case, distribution of the first.
     with pytest.raises(AssertionError, match="chi-square"):
@@ -201,6 +203,23 @@ def refuse_pmf(self):
 UNKNOWN = replace(GEOMETRIC, name="no-pmf", release=without_pmf)
 
 
+def drawn_by(name, draw, release=GEOMETRIC.release):
+    """Return a mechanism with the pmf of another, whose `from_uniforms` is the method `draw`."""
+
+    def build(prior, counts, epsilon, delta):
+        right = copy(release(prior, counts, epsilon, delta))
+        return type("Drawn", (type(right),), {"from_uniforms": draw})(*vars(right).values())
+
+    return replace(GEOMETRIC, name=name, release=build)
+
+
+def draw_truth(self, uniforms):
+    return np.tile(self.counts, (len(uniforms), 1))
+
+
+TRUTH = drawn_by("truth", draw_truth)
+
+
 def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     """Store, legend, tables and page show that a mechanism is broken, audited or unaudited, and ranks the others."""
     published = STUDIES["hellinger-accuracy"]
@@ -208,9 +227,10 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     known = ["geometric", "laplace", "laplace-dimension", "local"]
     values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
 
-    @claim("mine-is-best", "Mine is best.", kind="addition", level=0)
-    def best(summaries):
-        summaries.need("k2", mechanism=("ten-times",))
+    needs = {"k2": {"mechanism": ("ten-times",)}}
+
+    @claim("mine-is-best", "Mine is best.", kind="addition", level=0, needs=needs)
+    def best(look):
         return verdict(True, "It is.")
 
     study = replace(published, panels=(panel,), claims=(best,))
@@ -239,6 +259,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
         f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
         in command("status", str(tmp_path / "s.zarr"))[1]
     )
+    assert broken in command("summarise", tmp_path / "s.zarr")[1]
     opened = ResultStore.open(str(tmp_path / "s.zarr"))
     ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
     assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
@@ -247,6 +268,97 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
         assert text in page
     verified = verify(tmp_path / "s.zarr", study=study)
     assert not verified.problems
+
+
+def test_run_reports_draws_that_do_not_follow_the_stated_distribution(command, tmp_path):
+    """A mechanism that releases the true counts is broken in store, status, table, legend and page."""
+    published = STUDIES["hellinger-accuracy"]
+    panel = with_mechanisms(published.panel("k2"), TRUTH, replace(GEOMETRIC, name="right"))
+    study = replace(published, panels=(panel,), claims=())
+    values = {"n": [10, 20], "mechanism": ["geometric", "laplace", "truth", "right"]}
+    pipeline.run(study, tmp_path / "s.zarr", values=values, trials=100)
+    ds = xr.open_zarr(tmp_path / "s.zarr", group="k2")
+    audits = stored_audits(ds, "mechanism")
+    words = "broken: draws do not follow the stated distribution at n = 20"
+    assert {name: describe_audit(audit) for name, audit in audits.items()} == {
+        "truth": words,
+        "right": "audited to n = 20",
+    }
+    assert (audits["truth"]["verdict"], audits["right"]["verdict"]) == ("broken", "holds")
+    assert re.fullmatch(
+        r"draws do not follow the stated distribution at \[20, 0\] and \d+ others: from_uniforms draws output "
+        r"\[20, 0\] in ([\d,]+) of \1 draws, stated [\d.]+ % \([\d,]+ draws at each of \d+ data sets, level 1e-06\)",
+        audits["truth"]["evidence"],
+    )
+    assert re.search(
+        r"; draws agree: [\d,]+ at each of \d+ data sets, level 1e-06 \(n = 10, 20\)$", audits["right"]["evidence"]
+    )
+    summary = pipeline.summarise(ds.load())
+    assert float(summary.hellinger_mean.sel(mechanism="truth").max()) == 0.0
+    rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
+    assert rows["truth"][2:] == (
+        words, "not ranked, as its draws do not follow its stated distribution", audits["truth"]["evidence"],
+    )  # fmt: skip
+    looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
+    assert looks[f"truth ({words})"].origin == "broken"
+    assert f"audit of truth in panel k2: {words}\n" in command("status", str(tmp_path / "s.zarr"))[1]
+    opened = ResultStore.open(str(tmp_path / "s.zarr"))
+    write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
+    assert words in (tmp_path / "page.html").read_text()
+
+
+def test_draws_are_compared_at_each_audited_size_of_the_panel():
+    """Draws that are wrong at one n of the panel only are found, also if it is not the largest."""
+    right = GEOMETRIC.release(np.ones(2), np.array([1, 0]), 1.0, 0.0)
+    panel = STUDIES["hellinger-accuracy"].panel("k2").with_values("n", [5, 10, 20])
+    for n in (5, 10, 20):
+
+        def draw(self, uniforms, n=n):
+            return draw_truth(self, uniforms) if self.n == n else type(right).from_uniforms(self, uniforms)
+
+        result = with_mechanisms(panel, drawn_by("some", draw)).methods[-1].audit(panel)
+        assert describe_audit(result) == f"broken: draws do not follow the stated distribution at n = {n}"
+
+
+def test_audit_that_compares_no_draws_says_so(monkeypatch):
+    """Without time for the comparison, or if it raises an error, label and evidence state that there was none."""
+    panel = STUDIES["hellinger-accuracy"].panel("k2").with_values("n", [5, 10])
+    (method,) = with_mechanisms(panel, TRUTH).methods[-1:]
+    result = method.audit(panel, seconds=0.0)
+    assert describe_audit(result) == "audited to n = 1, draws not compared"
+    reason = "a comparison of 1,000 draws by each sampler at 2 data sets takes more than"
+    assert f"; draws not compared: {reason}" in result["evidence"]
+
+    def refuse(*arguments):
+        raise RuntimeError("no\ndraws")
+
+    monkeypatch.setattr("studies.counts.added_mechanisms.audit_draws", refuse)
+    result = method.audit(panel)
+    assert describe_audit(result) == "audited to n = 10, draws not compared"
+    assert result["evidence"].endswith("; draws not compared: RuntimeError: no draws")
+
+
+def test_draws_that_are_not_compared_at_one_prior_are_named(monkeypatch):
+    """If draws are compared at one prior only, the result for both priors states that they are not at the other."""
+    panel = STUDIES["hellinger-accuracy"].panel("k2").with_values("n", [5])
+    audit = with_mechanisms(panel, HONEST).methods[-1].audit
+    problems = iter([((1.0, 1.0), (3, 2)), ((2.0, 1.0), (5, 5))] * 100)
+    compared = added_mechanisms.audit_draws
+
+    def compare(mechanism, prior, *rest):
+        return (
+            compared(mechanism, prior, *rest) if prior == (1.0, 1.0) else DrawsAudit(None, 0, "draws not compared: x")
+        )
+
+    monkeypatch.setattr(added_mechanisms, "audit_draws", compare)
+    panel = panel.with_values("n", [5, 10])
+    result = added_mechanisms.audit_added(audit.args[0], lambda values: next(problems), panel)
+    assert describe_audit(result) == "audited to n = 5, draws not compared"
+    assert result["evidence"].endswith("; draws not compared: x (n = 10)")
+
+
+def test_audits_of_earlier_stores_are_described_as_they_were():
+    assert describe_audit({"verdict": "holds", "n": 40, "loss": 1.0, "stated": 1.0}) == "audited to n = 40"
 
 
 def test_own_mechanism_is_shown_at_first_next_to_the_best_and_the_baseline():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import Finding, verdict
-from pipeline.declare.claims import Stored
+from pipeline import Finding, Look, claim, verdict
 from studies.claims import (
     above,
     below,
@@ -93,7 +92,7 @@ def test_ratio_of_means_has_the_error_of_a_quotient():
 @pytest.mark.parametrize(("mean", "verdict"), [(0.5, "holds"), (0.8, "undecided"), (0.9, "does not hold")])
 def test_mean_is_smaller_by_a_factor_beyond_the_error_of_the_difference(mean, verdict):
     ds = xr.Dataset({"x_mean": ("m", [mean, 1.0]), "x_mcse": ("m", [0.01, 0.01])}, {"m": ["a", "b"]})
-    found = smaller(ds, "x", "a", "b", 0.8)
+    found = smaller(ds, "x", "a", "b", 4, 0.8)
     assert found.verdict == verdict
     assert found.evidence.startswith(f"Ratio of means of x, a to b: {mean:.3f} ± 0.01")
 
@@ -112,5 +111,12 @@ def test_p_values_have_a_joint_level():
 
 def test_selected_values_are_needed_and_single_ones_lose_their_dimension():
     ds = xr.Dataset({"x": (("n", "m"), [[1.0, 2.0], [3.0, 4.0]])}, {"n": [1, 2], "m": ["a", "b"], "delta": 0.5})
-    found = Stored({"panel": ds}).select("panel", n=(2,), m="b", delta=0.5)
+
+    @claim(kind="self-check", needs={"panel": {"n": (2,), "m": "b", "delta": 0.5}})
+    def four(look):
+        """The value is 4."""
+        return verdict(True, "It is.")
+
+    assert four.needs == {"panel": {"n": (2,), "m": ("b",), "delta": (0.5,)}}
+    found = Look(four, {"panel": ds}).select("panel")
     assert (found["x"].dims, found["x"].values.tolist()) == (("n",), [4.0])

@@ -48,8 +48,8 @@ def test_images_lose_parts_without_effect():
 
 
 def test_sentence_of_a_finding_has_its_correction():
-    @claim("positive", "All means are positive.", kind="addition")
-    def positive(summaries):
+    @claim("positive", "All means are positive.", kind="addition", needs={"p": {}})
+    def positive(look):
         return verdict(False, "The smallest mean is -0.1.")
 
     stated = state_finding(positive, positive.judge({}))

@@ -141,12 +141,13 @@ def test_error_of_a_study_file_names_its_line(command, text, place):
 
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
     (tmp_path / "pipeline.py").write_text("x = 1\n")
-    (tmp_path / "mine.py").write_text("from studies import STUDIES\n")
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
-    assert found.stderr.splitlines()[-1] == (
-        f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
-    )
+    for line in ("from studies import STUDIES", "from studies.figures import Chart"):
+        (tmp_path / "mine.py").write_text(f"{line}\n")
+        found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
+        assert found.stderr.splitlines()[-1] == (
+            f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
+        )
     program = Path(sys.executable).with_name("dpstudies")
     found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
     assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)

@@ -1,6 +1,7 @@
 """Tests of the tables of private records that all commands read: formats, conditions, levels, and messages."""
 
 import json
+import os
 import re
 from decimal import Decimal
 
@@ -237,3 +238,84 @@ def test_markers_state_further_missing_cells(command, tmp_path):
     assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
     code, _, err = command("mean", "marked.csv", "--column", "x", "--range", "0:1", *ACCOUNT, "--na", "-9")
     assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
+
+
+def test_headers_that_may_be_records_are_hidden_or_marked(command, tmp_path):
+    """Names are shown, with a note, unless one is a number or a date, which names have not."""
+    for first, is_shown in (("Alice,secretly", True), ("2020-01-03,secretly", False), ("secretly,yes,yes,34", False)):
+        (tmp_path / "t.csv").write_text(f"{first}\n{first}\n")
+        for words in (("count", "t.csv", "--where", "x=1"), ("count", "t.csv", "--where", "x"), ("count", "t.csv")):
+            code, out, err = command(*words, "--epsilon", 1, "--yes")
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert ("secretly" in err) == is_shown
+            assert ("if the first line of the file is a record, do not publish this message" in err) == is_shown
+
+
+def test_one_long_text_or_odd_byte_in_another_column_decides_nothing(command, tmp_path):
+    for odd in (b'"' + b"a" * 200_000 + b'"', b"a" * 200_000, b'"\xc3\xbc, ""x"""'):
+        (tmp_path / "t.csv").write_bytes(b"name,x\n" + odd + b',1\n"b",2\n' * 20)
+        code, out, err = command("count", "t.csv", "--where", "x>=2", *ACCOUNT)
+        assert (code, err) == (0, "")
+        assert estimate(out) == pytest.approx(20, abs=0.3)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "folder.parquet", "t.csv", "t.csv.gz"])
+def test_pipes_are_refused_as_reading_might_never_end(command, tmp_path, name):
+    path = tmp_path / name
+    if name == "folder.parquet":
+        path.mkdir()
+        path = path / "a.parquet"
+    os.mkfifo(path)
+    code, _, err = command("count", name, "--where", "x=1", *ACCOUNT)
+    assert (code, "not a regular file" in err) == (2, True)
+    os.mkfifo(tmp_path / "r.txt")
+    code, _, err = command("regress", "--release", "r.txt")
+    assert (code, "not a regular file" in err) == (2, True)
+
+
+@pytest.fixture
+def regression(tmp_path):
+    """Return the words of a regression on a table of 1,000 rows, of which 40 are complete."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.uniform(0, 1, 1000), "y": rng.uniform(0, 1, 1000)})
+    frame.loc[40:, "x"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    return ("regress", "t.csv", "--target", "y", "--range", "x=0:1", "--range", "y=0:1", "--epsilon", 200)
+
+
+def test_outputs_overwrite_neither_the_records_nor_the_ledger(command, regression, tmp_path):
+    before = (tmp_path / "t.csv").read_bytes()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "t.csv")
+    drop = ("--missing", "drop", "--yes", "--ledger", "l.json", "--budget", 1000)
+    partition = ("partition", "t.csv", "--target", "y", "--coefficient", "x", "--partitions", 4, "--cutoffs", 0)
+    for words in (
+        (*regression, *drop, "--output", "l.json"),
+        (*regression, *drop, "--output", "t.csv"),
+        (*regression, *drop, "--output", "link.csv"),
+        (*partition, "--epsilon", 1, "--yes", "--output", "t.csv"),
+        ("mean", "t.csv", "--column", "y", "--range", "0:1", *ACCOUNT, "--ledger", "p.svg", "--plot", "p.svg"),
+    ):
+        code, _, err = command(*words)
+        assert (code, "must not overwrite a file that the command reads" in err) == (2, True)
+    assert (tmp_path / "t.csv").read_bytes() == before
+
+
+def test_dropped_rows_are_stated_wherever_the_guarantee_is(command, regression, tmp_path):
+    """The forecast is that of the complete rows; the ledger, the values and the figure state the assumption."""
+    words = (*regression, "--missing", "drop", "--yes", "--ledger", "l", "--budget", 1000)
+    code, out, err = command(*words, "--output", "o.json", "--plot", "p.svg")
+    assert (code, err) == (0, "")
+    assert out.startswith("40 rows; the release spends 200-DP")
+    stated = "rows with missing cells are dropped: n = 40 is public, and neighbours have the same ones"
+    assert stated in out
+    assert stated in json.loads((tmp_path / "o.json").read_text())["neighbours"]
+    assert "rows with missing cells are dropped" in (tmp_path / "p.svg").read_text().replace("\n", " ")
+    assert "complete rows only" in (tmp_path / "l").read_text()
+
+
+def test_ranges_beyond_what_squares_can_hold_are_refused_before_the_release(command, regression, tmp_path):
+    for ends in ("0:1e-170", "-1e300:1e300", "1e308:1.7e308"):
+        words = [word if word != "x=0:1" else f"x={ends}" for word in regression]
+        code, _, err = command(*words, "--yes", "--ledger", "l", "--budget", 1000)
+        assert (code, "bounds of x must be at most 1e+50 in size and 1e-50 apart" in err) == (2, True)
+    assert not (tmp_path / "l").exists()

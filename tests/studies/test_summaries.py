@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from pipeline import Factor, Measure, Method, Panel, Study, open_results, run, summarise
+from pipeline import Factor, Measure, Method, Panel, Study, open_results, run, summarise, to_pandas
 from studies.report.selections import select
 from tests.studies.test_cli import STUDY_FILE
 
@@ -219,3 +219,46 @@ def test_trial_prints_one_row_per_method_and_the_error_of_a_failed_one(command):
         ["odd", "failed", "equal"],
         ["odd:", "value", "is", "two"],
     ]
+
+
+AUDITED = """
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return cell["n"] + streams.uniforms(1)[:, 0]
+
+def evaluate(data, setting, streams):
+    return {"x": data}
+
+def audit(panel):
+    return {"verdict": "broken", "n": 9, "loss": 2.0, "states": "1-DP", "evidence": "two outputs"}
+
+METHODS = (Method("known", evaluate), Method("bad", evaluate, audit=audit), Method("open", evaluate, is_private=False))
+SIZES = (Factor("n", (1, 2), "size", "int"),)
+PANEL = Panel("p", "a panel", simulate, METHODS, (Measure("x", "x"),), SIZES, trials=5, method_dim="mechanism")
+STUDY = Study("audited", "Audited", "To test.", (PANEL,), seed=1)
+"""
+
+
+def test_broken_mechanism_is_marked_in_every_table_and_file(command, monkeypatch):
+    """Tables show the result of the audit next to the name; files and pandas have a column with the verdict."""
+    monkeypatch.setenv("COLUMNS", "200")  # so that no table is divided
+    Path("audited.py").write_text(AUDITED)
+    assert command("run", "audited.py", "--store", "s.zarr")[0] == 0
+    label, closed = "bad (broken: loses 2 at n = 9)", "open (not private)"
+    for words in (["summarise"], ["summarise", "--long"]):
+        out = command(*words, "s.zarr")[1]
+        assert (out.count(label), out.count("bad"), out.count(closed), out.count("known")) == (2, 2, 2, 2)
+    assert label in command("trial", "s.zarr", "--panel", "p", "--cell", "n=1", "--trial", "0")[1]
+    assert command("summarise", "s.zarr", "--where", "mechanism=bad")[1].count(label) == 2  # selected by its name
+    verdicts = {"known": "", "bad": "broken", "open": ""}
+    for layout in ("--wide", "--long"):
+        rows = json.loads(command("summarise", "s.zarr", layout, "--json")[1])
+        assert {row["mechanism"]: row["mechanism_audit"] for row in rows} == verdicts
+        rows = list(csv.DictReader(io.StringIO(command("summarise", "s.zarr", layout, "--csv")[1])))
+        assert {row["mechanism"]: row["mechanism_audit"] for row in rows} == verdicts
+    ds = open_results("s.zarr")["p"].to_dataset()
+    assert to_pandas(ds.sel(mechanism="bad"))["mechanism_audit"].unique().tolist() == ["broken"]
+    assert "mechanism_audit" not in to_pandas(ds.drop_attrs())
+    assert command("report", "s.zarr")[0] == 0
+    assert Path("s.html").read_text().count(label) >= 2

@@ -19,7 +19,7 @@ def log_pmf(z, epsilon):
 MECHANISM = noise_mechanism(
     "template",
     log_pmf=log_pmf,
-    guarantee=Guarantee,  # epsilon-DP is stated; the audit checks it over all data sets and outputs
+    guarantee=Guarantee,  # epsilon-DP is stated; the audit checks it over all data sets and outputs, and the draws
 )
 # If you cannot write down a distribution, give draws instead; the audit then bounds the loss from them:
 # MECHANISM = Mechanism("template", sampler=draw, guarantee=lambda epsilon, delta: Guarantee(epsilon))

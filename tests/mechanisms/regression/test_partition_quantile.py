@@ -1,5 +1,6 @@
 """Tests of quantiles from partitions: centres, budgets, clipping intervals, and noise."""
 
+import itertools
 import math
 
 import numpy as np
@@ -204,6 +205,14 @@ def test_miss_probability_equals_the_frequency_of_misses():
         assert 0.4 * stated < np.mean(missed) < 1.6 * stated
 
 
+@pytest.mark.parametrize("epsilon", [0.9, 1e4])
+def test_miss_probability_is_finite_for_any_ratio(epsilon):
+    centred = method("quantile-centred", 50, epsilon)
+    misses = [centred.miss_probability(ratio=ratio) for ratio in (0.0, 1e3, 4.0**30, 1e300, math.inf)]
+    assert all(0 <= less <= more <= 1 for less, more in itertools.pairwise(misses))
+    assert misses[-1] == misses[2]
+
+
 def test_miss_probability_of_a_search_that_ends_at_its_cap():
     search = method("quantile", 10, epsilon=0.4, doublings=4)
     q = np.full((10, 1), 3.9)  # values within μ2², the interval of index T/2
@@ -254,6 +263,8 @@ def test_extreme_inputs_give_finite_releases(name):
         (lambda: partition_quantile("quantile", 10, 0.0, (0.5, 0.5)), "epsilon must be a finite number > 0"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=0.0), "mu, half the width"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=-2.0), "mu, half the width"),
+        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e-285), "must be >= 1e-290 .* mu = 1e-285"),
+        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e285), "<= 1e.290, got mu = 1e.285"),
         (lambda: partition_quantile("quantile", 0, 1.0, (0.5, 0.5)), "n_values must be"),
         (
             lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)),

@@ -13,7 +13,13 @@ from mechanisms import Guarantee
 from mechanisms.regression import publish
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
-from mechanisms.regression.publish import draw_window, publish_probabilities, publish_quantiles, window_weights
+from mechanisms.regression.publish import (
+    draw_window,
+    publish_probabilities,
+    publish_quantiles,
+    validate_draws,
+    window_weights,
+)
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.release import CheckedRelease
 from tests.statistical import assert_frequencies, assert_mean_within
@@ -111,6 +117,14 @@ def test_published_intervals_are_around_the_values():
     assert not found.capped.any()
 
 
+def test_published_intervals_may_be_narrower_than_the_rounding_of_their_centre():
+    """An interval of width 2⁻²⁸ around 2³⁰ is released, although its ends are equal in double precision."""
+    method = partition_quantile("quantile-centred", 40, 30.0, (10.0, 10.0, 10.0))
+    released = publish_quantiles(method, np.full((40, 1), 1e140), np.full(40, 1e-140))
+    assert 1.0 <= released.half_widths[0] / (SCALE_WINDOW * 2.0**-30) < 1.5
+    np.testing.assert_allclose([released.centres, released.values], 2.0**30)
+
+
 @pytest.mark.parametrize("name", [name for name, method in PROBABILITY_METHODS.items() if method.is_private])
 def test_published_probabilities_have_the_stated_noise(name):
     """The noise, computed back from published values, has the stated scale; 50 % more noise is rejected."""
@@ -157,6 +171,16 @@ def test_releases_need_opendp(monkeypatch):
         (
             lambda: publish_quantiles(partition_quantile("quantile", 3, 1.0, (0.5, 0.5)), np.zeros((2, 1)), np.ones(2)),
             "must have shapes",
+        ),
+        (lambda: validate_draws(partition_probability("normality", 3, 1e-7)), "noise scale must be at most 2.52 units"),
+        (
+            lambda: validate_draws(partition_quantile("quantile", 3, 1.0, (5e-4, 0.9995))),
+            "bounds must be at least 0.00098",
+        ),
+        (lambda: validate_draws(partition_quantile("quantile", 3, 1.0, (1.0 - 1e-7, 1e-7))), "at most 2.52 units"),
+        (
+            lambda: validate_draws(partition_quantile("quantile-centred", 10**6, 1.0, (0.2, 0.3, 0.5))),
+            "must need at most 4.3 GB, got 54 GB for 1,000,000 partitions and epsilon = 1",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -299,3 +300,33 @@ def test_release_under_add_remove_spends_twice_its_loss(path):
     with pytest.raises(ValueError, match=r"at most 0\.5, .* got 2; nothing was released; an epsilon under add/remove"):
         publish()
     assert len(entries(path)) == 2
+
+
+def test_what_cannot_be_drawn_or_computed_is_refused_before_the_entry(tmp_path):
+    ledger = LedgerFile(tmp_path / "l", budget=1e6)
+    probability = partition_probability("normality", 3, 1.0)
+    centred = partition_quantile("quantile-centred", 50, 300.0, (100.0,) * 3, doublings=600)
+    quantile = partition_quantile("quantile", 3, 2.0, (1.0, 1.0))
+    masked = np.ma.array([[0.9], [0.5], [0.5]], mask=[[1], [0], [0]])
+    x, unit = np.linspace(0, 1, 20), {"x": (0, 1), "y": (0, 1)}
+    attempts = {
+        "c >= 1, got (2, 3, 1)": lambda: publish_probabilities(probability, np.full((2, 3, 1), 0.5), ledger=ledger),
+        "probabilities must have shape (M, c) with c >= 1, got (3, 0)": lambda: publish_probabilities(
+            probability, np.ones((3, 0)), ledger=ledger
+        ),
+        "c >= 1, got (3, 0)": lambda: publish_quantiles(quantile, np.ones((3, 0)), np.ones(3), ledger=ledger),
+        "masked": lambda: publish_probabilities(probability, masked, ledger=ledger),
+        "doublings must be": lambda: publish_quantiles(centred, np.full((50, 1), 0.5), np.full(50, 1.0), ledger=ledger),
+        "in double precision": lambda: private_posterior(5, "binomial", (1e-308, 1e-308), 1.0, n=10, ledger=ledger),
+        "[1e-50, 1e+50]": lambda: private_posterior(x, "exponential", (1e-320, 1), 1.0, bounds=(0, 1), ledger=ledger),
+        "mean at most 1e+50": lambda: private_posterior(
+            x, "normal", (1e300, 1), 1.0, variance=1, bounds=(0, 1), ledger=ledger
+        ),
+        "RegressionPrior": lambda: private_regression(x, x, unit, 9.0, prior=(1, 2), ledger=ledger),
+        "1e+50 in size": lambda: private_regression(x, x, {"x": (1e308, 1.7e308), "y": (0, 1)}, 9.0, ledger=ledger),
+        "apart": lambda: private_regression(x, x, {"x": (0, 1), "y": (0, 5e-324)}, 9.0, ledger=ledger),
+    }
+    for message, attempt in attempts.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            attempt()
+    assert not (tmp_path / "l").exists()

@@ -1,6 +1,12 @@
 """Tests of the budgets of ledger files, and of the guarantees that they add."""
 
+import fcntl
 import json
+import os
+import pickle
+import signal
+import threading
+import time
 from decimal import Decimal
 
 import numpy as np
@@ -78,3 +84,86 @@ def test_ledgers_of_earlier_versions_are_read(tmp_path):
     path.write_text('{"budget": 3.0}\n{"epsilon": 1.0, "release": "mean of x", "time": "2026-11-26T00:00:00+00:00"}\n')
     assert LedgerFile(path).check() == (2, 0)
     assert LedgerFile(path).describe() == f"{path}, 2 of the budget left"
+
+
+def test_change_of_the_folder_uses_the_same_file(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    ledger = LedgerFile("x.ledger", budget=1)
+    ledger.spend(Guarantee(1.0), "first")
+    monkeypatch.chdir(tmp_path / "b")
+    for same in (ledger, pickle.loads(pickle.dumps(ledger))):
+        with pytest.raises(ValueError, match=r"the budget of 1 in the ledger x\.ledger is spent"):
+            same.spend(Guarantee(1.0), "second")
+    assert not (tmp_path / "b" / "x.ledger").exists()
+
+
+def test_replaced_file_receives_the_entry_of_a_writer_that_waits(tmp_path):
+    """An editor or a restore replaces the file while a writer waits for the lock of the old one."""
+    path = tmp_path / "l"
+    ledger = LedgerFile(path, budget=1)
+    ledger.spend(Guarantee(0.1), "first")
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    with open(path, "rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        writer = threading.Thread(target=ledger.spend, args=(Guarantee(0.5), "second"))
+        writer.start()
+        time.sleep(0.2)
+        os.replace(copy, path)
+    writer.join(10)
+    assert ledger.check().epsilon == Decimal("0.4")
+
+
+@pytest.mark.parametrize("text", ["x", "a,b", '["budget", 3]', "budget", '{"a": 1}', "{}", '{"a": 1, "b"'])
+def test_other_file_without_a_line_end_is_refused_and_kept(tmp_path, text):
+    path = tmp_path / "people.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"line 1 of the ledger .* must be a JSON object"):
+        LedgerFile(path, budget=3).spend(Guarantee(1.0), "release")
+    assert path.read_text() == text
+
+
+def test_odd_files_are_refused_or_read(tmp_path):
+    path = tmp_path / "l"
+    LedgerFile(path, budget=3).spend(Guarantee(1.0), "release")
+    path.write_text(path.read_text() + "\n\n")
+    assert LedgerFile(path).check().epsilon == 2  # blank lines at the end
+    LedgerFile(path).spend(Guarantee(0.5), "release")
+    assert LedgerFile(path).check().epsilon == 1.5
+    path.write_text("\n")
+    LedgerFile(path, budget=4).spend(Guarantee(1.0), "release")
+    assert LedgerFile(path).check().epsilon == 3
+    path.write_text('{"budget": 1e999999999}\n')
+    with pytest.raises(ValueError, match="must be a JSON object"):
+        LedgerFile(path).check(Guarantee(1.0))
+    os.mkfifo(tmp_path / "pipe")
+    for use in (lambda ledger: ledger.check(), lambda ledger: ledger.spend(Guarantee(1.0), "release")):
+        with pytest.raises(ValueError, match=r"cannot use the ledger .*: not a regular file"):
+            use(LedgerFile(tmp_path / "pipe", budget=3))
+
+
+def test_child_that_is_forked_during_an_entry_does_not_keep_the_lock(tmp_path, monkeypatch):
+    ledger = LedgerFile(tmp_path / "l", budget=3)
+    children, fsync = [], os.fsync
+
+    def fork(descriptor):
+        if not children:
+            children.append(os.fork() or os._exit(time.sleep(5) or 0))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fork)
+    ledger.spend(Guarantee(1.0), "first")
+    start = time.perf_counter()
+    ledger.spend(Guarantee(1.0), "second")
+    elapsed = time.perf_counter() - start
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+    assert elapsed < 3
+
+
+def test_file_that_is_replaced_again_and_again_ends_the_release(tmp_path, monkeypatch):
+    monkeypatch.setattr("mechanisms.release.ledger._is_same", lambda *arguments: False)
+    with pytest.raises(ValueError, match=r"cannot use the ledger .*: the file is replaced by another one again and"):
+        LedgerFile(tmp_path / "l", budget=3).spend(Guarantee(1.0), "release")

@@ -19,7 +19,8 @@ from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugate
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError
-from studies.regression.partition_release import LARGEST_NUMBER, Release
+from pipeline.tables.cells import NOT_PUBLIC
+from studies.regression.partition_release import Release
 from studies.regression.partition_table import Request, find_prior, release_table
 
 N, M = 3004, 30
@@ -67,8 +68,8 @@ def test_report_of_partitions_and_budget(partition):
     _, out, _ = partition(*AT, *CUTOFFS, "--seed", 1)
     assert "3,004 rows, divided at random into 30 partitions of 100 rows, 4 of them with one more" in out
     assert (
-        "normality-corrected: no budget spent; a release would spend 3 x 1 nats, 3-DP in total, for tables of numbers "
-        "up to 1e+140 (replace one record" in out
+        "normality-corrected: no budget spent; a release would spend 3 x 1 nats, 3-DP in total, for all tables of "
+        "numbers, where those beyond ±1e+140 count as ±1e+140 (replace one record" in out
     )
     assert "budget spent:" not in out
     assert "epsilon" not in values(out)
@@ -256,11 +257,11 @@ def test_output_files(partition, tmp_path, suffix, method):
 def test_failed_search_for_bounds_is_reported(partition):
     """If the search for bounds fails, the output gives advice; only a release has spent its budget."""
     code, out, _ = partition(
-        *AT, "--probabilities", "0.5", "--method", "quantile", "--mu", "1e-300", "--seed", 1, "--epsilon", 1
+        *AT, "--probabilities", "0.5", "--method", "quantile", "--mu", "1e-250", "--seed", 1, "--epsilon", 100
     )
     assert code == 0
     assert "the search for bounds failed at p = 0.5: the values are mostly noise; increase --mu" in out
-    assert "no budget spent; a release would spend 1 x 1 nats, 1-DP in total" in out
+    assert "no budget spent; a release would spend 1 x 100 nats, 100-DP in total" in out
     assert values(out)["capped"].tolist() == ["True"]
     failed = pd.DataFrame({"p": [0.5], "quantile": [0.0], "capped": [True], "epsilon": [1.0]})
     lines = Release(
@@ -330,6 +331,19 @@ BAD = {
     (*AT, *CUTOFFS, "--prior", "flat:2"): "flat takes no number",
     (*AT, *CUTOFFS, "--prior", "conjugate:0"): "a variance must be finite and > 0",
     (*AT, *CUTOFFS, "--error-variance", "0"): "error_variance must be a finite number > 0, got 0.0",
+    (
+        *AT,
+        *CUTOFFS,
+        *("--prior", "semi-conjugate:1e-300", "--error-variance", "1e300"),
+    ): "error_variance divided by the variance of the prior must be finite and > 0, got inf",
+    (*AT, *QUANTILES, "--mu", "1e-300"): "mu/2^30 must be >= 1e-290 and mu·2^30 <= 1e+290, got mu = 1e-300",
+    (*AT, *QUANTILES, "--mu", "1e300"): "mu·2^30 must be finite, got mu = 1e+300",
+    (*AT, *QUANTILES, "--range", "y=0:1e285", "--range", "a=0:1"): "mu·2^30 <= 1e+290, got mu = 1e+285",
+    (*AT, *QUANTILES, "--range", "y=0:1e300", "--range", "a=0:1e-300"): "must be a finite number > 0, got inf",
+    (*AT, *CUTOFFS, "--epsilon", "1e-7"): "the noise scale must be at most 2^52 units",
+    (*AT, *QUANTILES, "--epsilon", "1e-6"): "the noise scale must be at most 2^52 units",
+    (*AT, *QUANTILES, "--method", "quantile", "--epsilon", "1e-3"): "epsilon of the bounds must be at least 0.00098",
+    (*AT, *QUANTILES, "--epsilon", "1e10"): "exact draws of quantile-centred must need at most 4.3 GB, got 4.9e+",
     (*AT, *CUTOFFS, "--output", "absent/x.csv"): "must be a .csv or .json file in an existing folder",
     (*AT, *CUTOFFS, "--output", "x.txt"): "must be a .csv or .json file in an existing folder",
     (*AT, *CUTOFFS, "--cluster", "absent.yaml"): "cannot read the cluster file absent.yaml",
@@ -355,28 +369,69 @@ def error_of(frame, tmp_path, **changes):
     ("prior", "error_variance"), [("zellner", None), ("flat", None), ("flat", 1.0), ("semi-conjugate", None)]
 )
 @pytest.mark.parametrize("wanted", [{"cutoffs": (0.5, 2.0)}, {"cutoffs": (), "probabilities": (0.5,)}])
-def test_tables_of_numbers_in_the_stated_range_are_accepted(tmp_path, prior, error_variance, wanted):
+def test_all_tables_of_numbers_are_accepted(tmp_path, prior, error_variance, wanted):
     """Collinear columns, exact fits and large numbers are accepted, since a refusal would reveal private data."""
     extreme = FRAME.copy()
-    extreme.loc[7, ["a", "y"]] = LARGEST_NUMBER, -LARGEST_NUMBER
+    extreme.loc[7, ["a", "y"]] = 1.7e308, -1.7e308
     for frame in (FRAME.assign(b=3 * FRAME["a"] - 1), FRAME.assign(b=1.0), FRAME.assign(y=0.0), extreme):
         frame.to_parquet(tmp_path / "t.parquet", index=False)
         request = replace(REQUEST, prior=prior, error_variance=error_variance, **wanted)
         assert np.isfinite(release_table(str(tmp_path / "t.parquet"), request, seed=1).values.iloc[:, 1]).all()
 
 
+@pytest.mark.parametrize("wanted", [("--probabilities", "0.3"), ("--probabilities", "0.5"), ("--cutoffs", "1e308")])
+def test_one_number_does_not_decide_whether_a_table_is_released(command, tmp_path, wanted):
+    """A column of zeros and one with the number 1e-161, whose reciprocal has an infinite square, are both released."""
+    frame = pd.DataFrame({"x": np.zeros(300), "y": np.random.default_rng(0).standard_normal(300)})
+    words = ("--target", "y", "--coefficient", "x", "--partitions", 60, "--epsilon", 1, "--allow-failure", 1)
+    if wanted[0] == "--cutoffs":
+        words = words[:-2]
+    for number in (0.0, 1e-161):
+        frame.loc[17, "x"] = number
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        ledger = tmp_path / f"{number}.ledger"
+        code, out, err = command(
+            *("partition", tmp_path / "t.csv", *words, *wanted, "--no-intercept", "--yes"),
+            *("--ledger", ledger, "--budget", 5),
+        )
+        assert (code, err) == (0, "")
+        assert "budget spent: " in out
+        assert ledger.read_text().count('"epsilon": 1.0') == 1
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e280, 1e280), (-1e-290, 1e-290), (0.0, 1e290), (5e-324, 1e-323)])
+def test_extreme_released_values_are_shown_and_stored(tmp_path, low, high):
+    """Released values of any size give text and valid JSON, also if the ends of an interval are equal."""
+    columns = {"p": [0.5], "quantile": [high], "noise": [1e-290], "clipped_from": [low], "clipped_to": [high]}
+    mechanism = partition_quantile("quantile-centred", M, 1.0, (0.2, 0.3, 0.5))
+    release = Release(
+        pd.DataFrame({**columns, "capped": [False], "epsilon": [0.8]}), mechanism, N, Guarantee(1.0), rehearsal=False
+    )
+    assert 0 < release.failure <= 1
+    assert any("misplaced" in line for line in release.lines)
+    assert float(release.formatted()[0][1]) == pytest.approx(high, abs=1e-290)
+    release.write(tmp_path / "t.json")
+    (stored,) = json.loads((tmp_path / "t.json").read_text())["values"]
+    assert (stored["clipped_from"], stored["clipped_to"]) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "column 'b' must be present in every row, got a missing cell in data row 18; impute"),
+        (np.inf, "column 'b' must be a finite number, got something else in data row 18; convert or remove"),
+    ],
+)
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_missing_and_infinite_values_are_rejected_before_a_release(command, tmp_path, suffix):
+def test_missing_and_infinite_values_are_rejected_before_a_release(command, tmp_path, suffix, value, message):
     table, output = tmp_path / f"missing.{suffix}", tmp_path / "released.csv"
     frame = FRAME.copy()
-    frame.loc[[17, 400], "b"] = [np.nan, np.inf]
+    frame.loc[[17, 400], "b"] = value
     (frame.to_csv if suffix == "csv" else frame.to_parquet)(table, index=False)
     code, out, err = command("partition", table, *AT, *CUTOFFS, "--output", output)
     assert (code, out, err.count("\n"), output.exists()) == (2, "", 1, False)
-    assert (
-        "no missing or infinite values, got 2 rows with such values, the first in row 18 (counted from 1); impute"
-        in err
-    )
+    assert message in err
+    assert err.endswith(f"({NOT_PUBLIC})\n")
 
 
 def test_invalid_tables_raise(tmp_path):

@@ -1,0 +1,99 @@
+"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.blocks.arrays import leaves
+from pipeline.blocks.evaluate import Block, Outcome, evaluate_block, simulate_block
+from pipeline.blocks.one_thread import one_thread
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.study import Study
+
+_COMPARED = (np.ndarray, np.generic, int, float, complex)
+
+
+@dataclass(frozen=True)
+class FirstTrial:
+    """First trial of a cell, and the settings, by their indices, to evaluate on it twice."""
+
+    panel: str
+    cell: int
+    settings: tuple[int, ...]
+
+    @property
+    def block(self) -> Block:
+        """Block that consists of the trial."""
+        return Block(self.panel, self.cell, range(1))
+
+
+def first_trials(panel: Panel, skipped: Sequence[str] = ()) -> list[FirstTrial]:
+    """Return a first trial of the simulation and of every method without `unseeded`, but for the skipped names.
+
+    The cells and settings are the first ones to which a method applies, which tend to cost least.
+    """
+    chosen: dict[int, list[int]] = {} if len(skipped) == len(panel.methods) else {0: []}
+    for method in panel.methods:
+        if method.unseeded or method.name in skipped:
+            continue
+        indices = [k for k, setting in enumerate(panel.settings()) if setting.method == method]
+        for cell, k in np.argwhere(panel.applicable[:, indices])[:1]:
+            chosen.setdefault(int(cell), []).append(indices[k])
+    return [
+        FirstTrial(panel.name, cell, part)
+        for cell, settings in chosen.items()
+        for part in ([(k,) for k in settings] if panel.settings_apart and settings else [tuple(settings)])
+    ]
+
+
+@one_thread()
+def find_unseeded(study: Study, trial: FirstTrial) -> str:
+    """Evaluate settings twice on a trial; return a one-line message on the first difference, or an empty string."""
+    panel = study.panel(trial.panel)
+    if not _equal_data(*(simulate_block(study, trial.block) for _ in range(2))):
+        return (
+            f"simulate of panel {panel.name} must return the same data whenever it is called with equal streams, got "
+            "different data from two calls; draw all random numbers from streams, not from np.random or random"
+        )
+    settings = [panel.settings()[k] for k in trial.settings]
+    first, second = (evaluate_block(study, trial.block, settings) for _ in range(2))
+    for setting, before, after in zip(settings, first, second, strict=True):
+        if difference := _describe_difference(panel, before, after):
+            return _refusal(panel, setting, difference)
+    return ""
+
+
+def _refusal(panel: Panel, setting: Setting, difference: str) -> str:
+    return (
+        f"method {setting.label} of panel {panel.name} must return the same numbers whenever it is called with equal "
+        f"streams, got {difference} from two calls; draw all random numbers from streams, give programs that it starts "
+        "a seed from streams.seeds(), or declare the method with unseeded=True"
+    )
+
+
+def _describe_difference(panel: Panel, first: Outcome, second: Outcome) -> str:
+    """Return the statuses, or the values of a measure, in which two outcomes differ; or an empty string."""
+    if not np.array_equal(first.status, second.status):
+        return "different statuses"
+    for measure in panel.measures:
+        pair = first.values[measure.name], second.values[measure.name]
+        if not _equal(*pair):
+            apart = [value[pair[0] != pair[1]].flat[0] for value in pair]
+            return f"{measure.name} = {apart[0]} and {apart[1]}"
+    return ""
+
+
+def _equal_data(first: Any, second: Any) -> bool:
+    """Return True if the arrays and numbers in two data sets are equal; other objects are not compared."""
+    pairs = zip(leaves(first), leaves(second), strict=False)
+    compared = [pair for pair in pairs if all(isinstance(item, _COMPARED) for item in pair)]
+    return all(_equal(*map(np.asarray, pair)) for pair in compared)
+
+
+def _equal(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return True for arrays with the same values; objects are not compared."""
+    if first.dtype.hasobject or second.dtype.hasobject:
+        return True
+    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc" and second.dtype.kind in "fc")

@@ -1,0 +1,118 @@
+"""Numbers that a method returns, as plain arrays without a loss of meaning.
+
+Values may be numbers, sequences, arrays, masked arrays, and the labelled arrays of pandas and xarray. Masked and
+missing values are reported as such, labels must agree with the declared dimensions, and values with units are refused.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.declare.factors import format_value
+
+Numbers = tuple[np.ndarray, np.ndarray]
+"""Values, and the mask of those that are missing, of the same shape."""
+
+_NUMBERS = (bool, int, float, np.number, np.bool_)
+_LOST = ("units", "unit", "magnitude", "mask")  # attributes of objects whose meaning NumPy's conversion drops
+_MOST_LABELS = 5
+
+
+def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numbers:
+    """Return the values of a measure, and the mask of missing ones; raise ValueError if they would lose their meaning.
+
+    `axes` has the dimensions of the measure in order, with their values, with which labels must agree.
+    """
+    # values of these packages exist only if they are imported
+    pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
+    if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
+        return _unlabelled(name, _in_order(name, given, axes), pandas)
+    if pandas is None or not isinstance(given, pandas.Series | pandas.DataFrame):
+        return _unlabelled(name, given, pandas)
+    indices = [given.index] if given.ndim == 1 else [given.index, given.columns]
+    for (dim, values), index in zip(axes.items(), indices, strict=False):
+        _require_labels(name, dim, values, index)
+    if given.ndim == 1:
+        return _unlabelled(name, given.array, pandas)
+    return _stack(name, [_unlabelled(name, given.iloc[:, k].array, pandas) for k in range(given.shape[1])], axis=1)
+
+
+def _in_order(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Any:
+    """Return the data of an array of xarray with its dimensions in the order of `axes`."""
+    if given.dims == tuple(f"dim_{k}" for k in range(given.ndim)):  # xarray names dimensions without a name so
+        return given.data
+    if len(given.dims) != len(axes) or set(given.dims) != set(axes):
+        raise ValueError(
+            f"{name} must have the dimensions {_listed(axes)}, got {_listed(given.dims)}; rename them, or return an "
+            "array without names"
+        )
+    for dim, index in getattr(given, "indexes", {}).items():
+        _require_labels(name, dim, axes[dim], index)
+    return given.transpose(*axes).data
+
+
+def _require_labels(name: str, dim: str, values: Sequence[Any], labels: Iterable[Any]) -> None:
+    """Raise ValueError for labels along a dimension that are neither its values nor positions, in order."""
+    given = list(labels)
+    texts = [format_value(value) for value in values]
+    allowed = [list(values), texts]
+    if set(given) != set(values):  # positions, which are no values in another order
+        allowed.append(list(range(len(values))))
+    if len(given) == len(values) and given not in allowed:
+        raise ValueError(
+            f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(given)}; sort "
+            "them, or return an array without labels"
+        )
+
+
+def _listed(items: Iterable[Any]) -> str:
+    texts = [str(item) for item in items]
+    return ", ".join([*texts[:_MOST_LABELS], *(["..."] if len(texts) > _MOST_LABELS else [])]) or "none"
+
+
+def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
+    """Return values without labels, and the mask of missing ones."""
+    if hasattr(given, "__dask_graph__"):
+        given = given.compute()  # NumPy's conversion of a lazy array drops its mask
+    if isinstance(given, np.ma.MaskedArray):
+        return np.asarray(np.ma.getdata(given)), np.ma.getmaskarray(given)
+    if isinstance(given, list | tuple) and not all(issubclass(kind, _NUMBERS) for kind in set(map(type, given))):
+        return _stack(name, [_unlabelled(name, item, pandas) for item in given])
+    if pandas is not None and isinstance(given, pandas.api.extensions.ExtensionArray):
+        if isinstance(given.dtype, np.dtype):
+            return _unlabelled(name, given.to_numpy(), pandas)
+        return _filled(np.asarray(pandas.isna(given), bool), given)
+    if type(given) is not np.ndarray and (lost := [attribute for attribute in _LOST if hasattr(given, attribute)]):
+        raise ValueError(
+            f"{name} must be plain numbers, got {type(given).__name__}, whose {lost[0]} would be lost; convert it to "
+            "the unit of the measure, and return an array"
+        )
+    array = np.asarray(given)
+    if array.dtype.hasobject:
+        nothing = (None,) if pandas is None else (None, pandas.NA, pandas.NaT)
+        return _filled(np.array([any(item is absent for absent in nothing) for item in array.flat], bool), array)
+    if isinstance(given, list | tuple) and array.dtype.kind == "f" and set(map(type, given)) == {int}:
+        array = np.asarray(given, np.int64 if min(given) < 0 else np.uint64)  # instead of rounded integers
+    return array, np.zeros(array.shape, bool)
+
+
+def _filled(missing: np.ndarray, given: Any) -> Numbers:
+    """Return objects as an array of numbers, with zeros in place of missing ones; other objects stay objects."""
+    missing = missing.reshape(given.shape)
+    kept = given[~missing].tolist()
+    array = np.zeros(given.shape, object)
+    if all(isinstance(item, _NUMBERS) for item in kept):
+        array = np.zeros(given.shape, np.asarray(kept).dtype if kept else float)
+        array[~missing] = kept
+    return array, missing
+
+
+def _stack(name: str, parts: Sequence[Numbers], axis: int = 0) -> Numbers:
+    """Stack arrays of numbers, and their masks."""
+    arrays, masks = zip(*parts, strict=True)
+    array = np.stack(arrays, axis=axis)
+    if array.dtype.kind == "f" and array.size and all(part.dtype.kind in "iu" for part in arrays):
+        raise ValueError(f"{name} must be integers of one dtype, got int64 and uint64, which NumPy rounds to floats")
+    return array, np.stack(masks, axis=axis)

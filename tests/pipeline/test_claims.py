@@ -1,0 +1,141 @@
+"""Tests of the declaration of claims: a check reads what its claim declares, and is not called on fewer data."""
+
+import pickle
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from pipeline import EVERY_PANEL, BadInputError, Factor, Look, Measure, Method, Panel, Study, claim, verdict
+from pipeline.precision.goals import ClaimsGoal
+from pipeline.verdicts import judge
+
+MEASURES = (Measure("x", "a number"),)
+METHODS = (Method("a", lambda data, setting, streams: {"x": data}), Method("b", lambda data, setting, streams: {}))
+SIZES = (Factor("n", (1, 2), "size"),)
+
+
+def panel(name):
+    return Panel(name, name, lambda cell, streams: np.zeros(3), METHODS, MEASURES, SIZES, trials=100)
+
+
+STUDY = Study("s", "S", "To test claims.", (panel("p"), panel("q"), panel("r")), seed=1)
+
+
+def summary(n_ok=100, n_pending=0, mean=1.0):
+    """Return the summary of a panel with equal numbers in each cell and setting."""
+    values = {"n_ok": n_ok, "n_failed": 0, "n_pending": n_pending, "x_mean": mean}
+    arrays = {name: (("n", "algorithm"), np.full((2, 2), value)) for name, value in values.items()}
+    return xr.Dataset(arrays, {"n": [1, 2], "algorithm": ["a", "b"]})
+
+
+def judged(declared, summaries):
+    """Return verdict and evidence of one claim."""
+    finding = judge(Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=(declared,)), summaries)[0][1]
+    return finding.verdict, finding.evidence
+
+
+def declare(needs=None, **options):
+    """Return a claim that the means of panels `p` and `q` are equal; it reads `q` after a value of `p`."""
+
+    @claim("late", "Both means are equal.", kind="self-check", needs=needs, **options)
+    def late(look):
+        first = float(look["p"]["x_mean"].mean())
+        return verdict(first == float(look["q"]["x_mean"].mean()), f"The first mean is {first}.")
+
+    return late
+
+
+def test_panel_that_is_read_after_another_one_is_needed_like_the_first():
+    late = declare({"p": {}, "q": {}})
+    assert judged(late, {"p": summary(), "q": summary()}) == ("passed", "The first mean is 1.0.")
+    few = "A method of panel q has 5 ok trials, needed: 100."
+    assert judged(late, {"p": summary(), "q": summary(5)}) == ("undecided", few)
+    assert judged(late, {"p": summary(), "q": summary(95, 5)}) == ("undecided", "20 trials of panel q are pending.")
+    assert judged(late, {"p": summary()}) == ("undecided", "The store has no panel q.")
+
+
+@pytest.mark.parametrize("summaries", [{"p": summary(), "q": summary(5)}, {"p": summary()}], ids=["few", "absent"])
+def test_undeclared_panel_is_refused_instead_of_read(summaries):
+    with pytest.raises(BadInputError, match="claim late reads panel q, which it does not declare; add the panel"):
+        judged(declare({"p": {}}), summaries)
+
+
+def test_presence_of_an_undeclared_panel_is_not_told():
+    look = Look(declare({"p": {}}), {"p": summary(), "q": summary()})
+    assert (list(look), len(look)) == (["p"], 1)
+    with pytest.raises(BadInputError, match="reads panel q"):
+        _ = "q" in look
+    with pytest.raises(BadInputError, match="reads panel q"):
+        look.get("q")
+
+
+def test_panels_that_are_read_if_stored_are_complete_if_they_are_stored():
+    @claim("positive", "All means are positive.", kind="self-check", needs={"p": {}}, also=("q",))
+    def positive(look):
+        return verdict(all((ds["x_mean"] > 0).all() for ds in look.values()), ", ".join(look))
+
+    assert judged(positive, {"p": summary(), "r": summary(0, 100)}) == ("passed", "p")
+    assert judged(positive, {"p": summary(), "q": summary(mean=-1.0)}) == ("failed", "p, q")
+    assert judged(positive, {"p": summary(), "q": summary(99, 1)})[0] == "undecided"
+    assert judged(positive, {"q": summary()}) == ("undecided", "The store has no panel p.")
+
+
+def test_claim_about_every_panel_needs_all_that_are_stored():
+    @claim("positive", "All means are positive.", kind="self-check", also=EVERY_PANEL)
+    def positive(look):
+        return verdict(all((ds["x_mean"] > 0).all() for ds in look.values()), ", ".join(look))
+
+    assert judged(positive, {"r": summary(), "q": summary()}) == ("passed", "r, q")
+    assert judged(positive, {"r": summary(), "q": summary(99, 1)})[0] == "undecided"
+    assert judged(positive, {}) == ("undecided", "The store has no panel that the claim reads.")
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        (None, "claim late must declare the panels that it reads, got none; add needs="),
+        ({}, "claim late must declare the panels that it reads, got none; add needs="),
+        ("p", "needs of claim late must map panels to mappings of dimensions to values, got 'p'; write"),
+        ({"p": ("a", "b")}, "needs of claim late must map panels to mappings of dimensions to values, got"),
+    ],
+)
+def test_claim_without_declared_needs_is_refused(needs, message):
+    with pytest.raises(ValueError, match=message):
+        declare(needs)
+
+
+def test_unknown_dimension_is_refused():
+    message = "claim late needs an unknown dimension of panel p 'algorithms'"
+    with pytest.raises(BadInputError, match=message):
+        judged(declare({"p": {"algorithms": ("a",)}, "q": {}}), {"p": summary(), "q": summary()})
+    study = Study("s", "S", "To test.", STUDY.panels, seed=1, claims=(declare({"p": {"algorithms": ("a",)}, "q": {}}),))
+    with pytest.raises(BadInputError, match=message):
+        ClaimsGoal(study)
+
+
+def test_claim_without_level_has_no_level_to_test_at():
+    with pytest.raises(BadInputError, match="claim late must declare a level to test at one, got none; add level="):
+        _ = Look(declare({"p": {}}), {}).level
+
+
+def test_thresholds_do_not_depend_on_other_looks_in_progress():
+    """A look carries its share: a check that is called within another one has its own thresholds."""
+
+    @claim("outer", "Outer.", kind="self-check", level=0.01, needs={"p": {}})
+    def outer(look):
+        inner = declare({"p": {}, "q": {}}, level=0.05)
+        return verdict(True, f"{look.level} {Look(inner, {}).level} {Look(inner, {}).critical(3)}")
+
+    assert outer.judge({}, share=0.5).evidence == "0.005 0.05 3"
+
+
+def _keep(look):
+    """Judge panel p."""
+    return verdict(True, "It is.")
+
+
+def test_claims_with_importable_checks_can_be_pickled():
+    kept = claim(kind="self-check", needs={"p": {"n": 1}})(_keep)
+    assert pickle.loads(pickle.dumps(kept)) == kept
+    assert kept.needs == {"p": {"n": (1,)}}

@@ -1,0 +1,88 @@
+"""Tests that every trial ends with the right status, whatever a method or a simulation raises, returns or does."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipeline.stores.results import open_results
+from tests.pipeline import odd_study
+
+SECONDS = 120
+PROGRAM = """
+import sys, pipeline
+if __name__ == "__main__":
+    store, cluster, *panels = sys.argv[1:]
+    pipeline.run({file!r}, store, cluster=cluster, panels=panels, progress=False)
+"""
+SYMBOLS = {"o": 1, "!": 2, "k": 4}
+
+
+def run_apart(folder, cluster, *panels):
+    """Run the study in a process of its own, which must end within the time limit; return its results."""
+    program = folder / "run.py"
+    program.write_text(PROGRAM.format(file=odd_study.__file__))
+    words = [sys.executable, str(program), str(folder / "s.zarr"), cluster, *panels]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: panel.to_dataset().load() for name, panel in open_results(folder / "s.zarr").children.items()}
+
+
+@pytest.fixture(scope="module")
+def on_threads(tmp_path_factory):
+    return run_apart(tmp_path_factory.mktemp("odd"), "threads")
+
+
+def check_case(results, name, case, plain="oooo"):
+    ds = results[name]
+    for method, symbols in (("odd", case.statuses), ("plain", plain)):
+        statuses = np.array([SYMBOLS[symbol] for symbol in symbols])
+        one = ds.sel(algorithm=method)
+        np.testing.assert_array_equal(one.status, statuses)
+        errors = one.error.values
+        np.testing.assert_array_equal(errors != "", statuses != 1)
+        assert all(len(text.encode()) < 50_000 for text in errors)
+        assert all(case.cause in text for text in errors[statuses != 1])
+    values = ds.x.sel(algorithm="plain").values.reshape(4, -1).astype(float)
+    kept = np.array(list(plain)) == "o"
+    np.testing.assert_array_equal(values[kept], np.repeat(np.arange(1.0, 5)[:, None], values.shape[1], axis=1)[kept])
+    if ds.x.dtype.kind == "f":
+        is_missing = ds.x.isnull().values.reshape(2, 4, -1).any(axis=2)
+        missing = [] if "ragged" not in name else [(0, odd_study.ODD)]
+        np.testing.assert_array_equal(np.argwhere(is_missing & (ds.status == 1).values).tolist(), missing)
+        assert is_missing[ds.status != 1].all()
+
+
+@pytest.mark.parametrize("name", odd_study.CASES)
+def test_odd_method_ends_with_the_right_statuses(on_threads, name):
+    check_case(on_threads, name, odd_study.CASES[name])
+
+
+@pytest.mark.parametrize("name", odd_study.SIMULATIONS)
+def test_odd_simulation_ends_with_the_right_statuses(on_threads, name):
+    check_case(on_threads, name, odd_study.SIMULATIONS[name], odd_study.SIMULATIONS[name].statuses)
+
+
+PROCESSES = (
+    "base-exception",
+    "keyboard-interrupt",
+    "generator-exit",
+    "unpicklable",
+    "surrogate",
+    "masked",
+    "fork-returns",
+)
+
+
+@pytest.mark.slow
+def test_statuses_on_processes(tmp_path):
+    """Trials that end their process are isolated, and later blocks are computed in child processes."""
+    cases = {**{name: odd_study.CASES[name] for name in PROCESSES}, **odd_study.KILLING}
+    results = run_apart(tmp_path, "processes", *cases, *odd_study.SIMULATIONS)
+    for name, case in cases.items():
+        check_case(results, name, case)
+    for name, case in odd_study.SIMULATIONS.items():
+        check_case(results, name, case, case.statuses)

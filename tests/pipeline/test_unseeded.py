@@ -1,0 +1,175 @@
+"""Tests that methods whose random numbers do not come from streams are refused before anything is written."""
+
+import random
+import secrets
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from pipeline import Factor, Measure, Method, Panel, Study, extend, resume, run
+from pipeline.blocks.repetition import first_trials
+from pipeline.errors import BadInputError
+from pipeline.execution.checks import rerun_trial
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
+
+PROGRAM = "import random, sys; print(random.Random(*map(int, sys.argv[1:])).random())"
+
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+
+def seeded(data, setting, streams):
+    return {"x": data + streams.uniforms(1)[:, 0]}
+
+
+def legacy(data, setting, streams):
+    return {"x": data + np.random.random(len(data))}  # noqa: NPY002
+
+
+def standard(data, setting, streams):
+    return {"x": [random.random() for _ in data]}
+
+
+def entropy(data, setting, streams):
+    return {"x": [secrets.randbelow(10**9) for _ in data]}
+
+
+def draw_outside(*seeds):
+    commands = ([sys.executable, "-S", "-c", PROGRAM, *map(str, seed)] for seed in seeds)
+    return {"x": [float(subprocess.check_output(command)) for command in commands]}
+
+
+def program(data, setting, streams):
+    return draw_outside(*([] for _ in data))
+
+
+def seeded_program(data, setting, streams):
+    return draw_outside(*([seed] for seed in streams.seeds()))
+
+
+def counted(data, setting, streams):
+    calls.append(streams.trials)
+    return {"x": data + len(calls)}
+
+
+def recorded(data, setting, streams):
+    calls.append(streams.trials)
+    return {"x": data}
+
+
+def sometimes_fails(data, setting, streams):
+    calls.append(streams.trials)
+    if len(calls) % 2:
+        raise ArithmeticError("unlucky")
+    return {"x": data}
+
+
+calls = []
+"""Trials of the calls of a method, which run in this process."""
+
+
+def study_of(*methods, **changes):
+    panel = {"name": "p", "meaning": "", "simulate": simulate, "methods": methods, "trials": 3, "block_trials": 2}
+    return Study("s", "", "", (Panel(**{**panel, "measures": (Measure("x", "a number"),), **changes}),), seed=1)
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [legacy, standard, entropy, program, counted],
+    ids=["legacy", "standard", "entropy", "program", "state"],
+)
+def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_path, evaluate):
+    study = study_of(Method("seeded", seeded), Method("odd", evaluate))
+    with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers .*got x = .* and "):
+        run(study, tmp_path / "s.zarr", progress=False)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_method_that_sometimes_fails_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match=r"^method odd of panel p must .*got different statuses from two calls"):
+        run(study_of(Method("odd", sometimes_fails)), tmp_path / "s.zarr", progress=False)
+
+
+def test_simulation_with_other_randomness_is_refused(tmp_path):
+    study = study_of(Method("seeded", seeded), simulate=lambda cell, streams: np.random.random(len(streams.trials)))  # noqa: NPY002
+    with pytest.raises(BadInputError, match=r"^simulate of panel p must return the same data"):
+        run(study, tmp_path / "s.zarr", progress=False)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_check_in_child_processes(tmp_path):
+    """With a time limit, first trials are repeated in child processes as well."""
+    with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers"):
+        run(study_of(Method("odd", entropy)), tmp_path / "s.zarr", time_limit=60, progress=False)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_program_with_a_seed_can_be_repeated(tmp_path):
+    store = run(study_of(Method("program", seeded_program)), tmp_path / "s.zarr", progress=False)
+    values = xr.open_zarr(store.url, group="p").x.values
+    assert len(np.unique(values)) == 3
+    assert all(again.equal for again in rerun_trial(store, study_of(Method("program", seeded_program)), "p", {}, 2))
+
+
+def test_unseeded_method_is_stored_shown_and_not_compared(tmp_path):
+    study = study_of(Method("seeded", seeded), Method("odd", entropy, note="From the system.", unseeded=True))
+    store = run(study, tmp_path / "s.zarr", progress=False)
+    assert [one.get("unseeded", False) for one in store.spec["panels"]["p"]["methods"].values()] == [False, True]
+    notes = xr.open_zarr(store.url, group="p").algorithm.attrs["notes"]
+    assert notes == "odd: From the system. Unseeded: repeated evaluations give different numbers."
+    found = verify(store.url, sample=None, study=study)
+    assert (found.n_computed, found.problems) == (2, ())
+    assert all(again.equal for again in rerun_trial(store, study, "p", {}, 2))
+    assert extend(store, study=study, trials=5, progress=False).complete  # compares the other method only
+    assert (xr.open_zarr(store.url, group="p").status == 1).all()
+
+
+def test_declaration_is_part_of_the_spec(tmp_path):
+    method = Method("odd", entropy, unseeded=True)
+    store = run(study_of(method), tmp_path / "s.zarr", progress=False)
+    assert replace(method, version=1).note == method.note
+    with pytest.raises(BadInputError, match="unseeded"):
+        run(study_of(replace(method, unseeded=False)), store.url, progress=False)
+
+
+def test_method_added_to_a_store_is_checked(tmp_path):
+    methods = Method("seeded", seeded), Method("odd", entropy)
+    study = study_of(*methods)
+    store = run(study, tmp_path / "s.zarr", values={"algorithm": ["seeded"]}, progress=False)
+    before = ResultStore.open(store.url).spec
+    with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers"):
+        extend(store, study=study, values={"algorithm": ["odd"]}, progress=False)
+    assert ResultStore.open(store.url).spec == before
+
+
+def test_methods_with_committed_trials_are_evaluated_once(tmp_path):
+    """On resume, a committed trial is compared instead."""
+    study = study_of(Method("m", recorded))
+    calls.clear()
+    store = run(study, tmp_path / "s.zarr", trials=2, progress=False)
+    assert calls == [range(1), range(1), range(2)]
+    calls.clear()
+    extend(store, study=study, trials=4, progress=False)
+    assert calls == [range(1, 2), range(2, 4)]
+    assert resume(store, study=study).complete
+
+
+def test_first_trials_are_in_the_first_cell_to_which_a_method_applies():
+    panel = study_of(
+        *(Method(name, seeded, uses=("e",)) for name in "abc"),
+        Method("d", entropy, unseeded=True),
+        factors=(Factor("n", (1, 2), "size"),),
+        method_factors=(Factor("e", (1, 2), "loss"),),
+        validate=lambda cell, setting: setting["algorithm"] != "b" or (cell["n"], setting["e"]) == (2, 2),
+    ).panels[0]
+    assert [(one.cell, one.settings) for one in first_trials(panel)] == [(0, (0, 4)), (1, (3,))]
+    assert [(one.cell, one.settings) for one in first_trials(panel, ["a"])] == [(0, (4,)), (1, (3,))]
+    assert first_trials(panel, ["a", "b", "c", "d"]) == []
+    apart = replace(panel, settings_apart=True)
+    assert [(one.cell, one.settings) for one in first_trials(apart)] == [(0, (0,)), (0, (4,)), (1, (3,))]

@@ -1,0 +1,122 @@
+"""Tests of the names that the packages export: completion, deferred imports, star imports and pickling."""
+
+import ast
+import inspect
+import pickle
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import jedi
+import pytest
+
+import mechanisms
+import pipeline
+import studies
+
+PACKAGES = [mechanisms, pipeline, studies]
+every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+IPYTHON = """
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import mechanisms, pipeline, studies")
+for shell.Completer.use_jedi in (False, True):
+    for text in ("mechanisms.post", "pipeline.ru", "studies.STU"):
+        with provisionalcompleter():
+            found = shell.Completer.completions(text, len(text))
+            print(*sorted(completion.text.rpartition(".")[2] for completion in found))
+"""
+
+
+def run_python(code):
+    """Return what a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def stub_names(package):
+    """Return the names that type checkers see, with their modules."""
+    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname: f"{package.__name__}.{node.module}" for node in imports for alias in node.names}
+
+
+@every_package
+def test_dir_lists_the_exported_names_which_are_those_of_the_stub(package):
+    names = stub_names(package)
+    assert dir(package) == package.__all__ == sorted(names)
+    for name, module in names.items():
+        assert getattr(package, name) is getattr(import_module(module), name)
+
+
+def test_names_are_completed_in_ipython():
+    """Completion by the interpreter's own objects and by static analysis gives the exported names."""
+    assert run_python(IPYTHON) == 2 * "posterior posterior_from_release\nrun\nSTUDIES\n"
+
+
+@pytest.mark.parametrize(("text", "name"), [("mechanisms.audit_c", "audit_counts"), ("pipeline.summ", "summarise")])
+def test_names_are_known_to_static_analysis(text, name):
+    code = f"import {text.partition('.')[0]}\n{text}"
+    project = jedi.Project(Path(__file__).parents[1])
+    assert [found.name for found in jedi.Script(code, project=project).complete()] == [name]
+
+
+@every_package
+def test_import_takes_no_time(package):
+    """An import takes at most 0.2 s of processor time, and imports none of the packages that take long."""
+    code = f"""
+import sys, time
+start = time.process_time()
+import {package.__name__}
+seconds = time.process_time() - start
+print(seconds <= 0.2 or seconds, {{"numpy", "scipy", "numba", "xarray", "zarr", "dask"}} & set(sys.modules))
+"""
+    assert run_python(code) == "True set()\n"
+
+
+@every_package
+def test_star_import_gives_the_exported_names(package):
+    namespace = {}
+    exec(f"from {package.__name__} import *", namespace)
+    assert sorted(set(namespace) - {"__builtins__"}) == package.__all__
+
+
+@every_package
+def test_exported_functions_and_classes_can_be_pickled(package):
+    exported = [getattr(package, name) for name in package.__all__]
+    kept = [value for value in exported if inspect.isfunction(value) or inspect.isclass(value)]
+    assert all(pickle.loads(pickle.dumps(value)) is value for value in kept)
+
+
+def test_function_with_the_name_of_its_module_is_exported_in_any_order_of_imports():
+    code = "import mechanisms.counts.sensitivity, mechanisms\nprint(mechanisms.hellinger([2.0, 1.0], [1.0, 2.0]) > 0)"
+    assert run_python(code) == "True\n"
+    assert mechanisms.hellinger is import_module("mechanisms.hellinger").hellinger
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "message"),
+    [
+        (mechanisms, "audit_count", "module 'mechanisms' has no attribute 'audit_count'$"),
+        (mechanisms, "infer", "module 'mechanisms' has no attribute 'infer'; use posterior_from_release"),
+        (pipeline, "critical", "module 'pipeline' has no attribute 'critical'; use Look.critical"),
+        (studies, "STUDY", "module 'studies' has no attribute 'STUDY'$"),
+    ],
+)
+def test_unknown_names_raise_an_error_with_the_successor_of_an_earlier_name(package, name, message):
+    with pytest.raises(AttributeError, match=message) as raised:
+        getattr(package, name)
+    assert (raised.value.name, raised.value.obj) == (name, package)
+
+
+@pytest.mark.slow
+@every_package
+def test_modules_can_be_imported_in_any_order(package):
+    """Each subpackage is imported by itself, in a new interpreter."""
+    folder = Path(package.__file__).parent
+    subpackages = sorted(file.parent.name for file in folder.glob("*/__init__.py"))
+    for name in subpackages:
+        run_python(f"import {package.__name__}.{name}")
