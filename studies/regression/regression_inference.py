@@ -113,7 +113,7 @@ def _simulate(n_features: int, cell: Values, streams: Streams) -> _Block:
     trials = []
     for rng in streams.generators():
         if kind == "own":
-            trials.append(_own_trial(rng, n, noises))
+            trials.append(_own_trial(rng, cell, noises))
             continue
         mu, psi = _moments(rng, n_features + 1, is_inside=kind != "clamped")
         drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
@@ -127,9 +127,9 @@ def _simulate(n_features: int, cell: Values, streams: Streams) -> _Block:
     return _Block(n, cell["epsilon"], noises, trials)
 
 
-def _own_trial(rng: np.random.Generator, n: int, noises: Mapping[str, GramNoise]) -> _Trial:
+def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, GramNoise]) -> _Trial:
     """Draw moments from each prior, and statistics of each joint model."""
-    p = next(iter(noises.values())).p
+    n, p = cell["n"], next(iter(noises.values())).p
     (mu, psi), conjugate = RegressionPrior().sample(rng, p), _CONJUGATE.sample(rng, p)
     drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
     z = _with_intercept(np.clip(_records(rng, "normal", mu, psi, n), -1.0, 1.0))
@@ -140,7 +140,7 @@ def _own_trial(rng: np.random.Generator, n: int, noises: Mapping[str, GramNoise]
         "conjugate": normal_statistic(rng, *conjugate, n),
     }
     truths = {**dict.fromkeys(gram, regression_of(mu, psi)), "conjugate": regression_of(*conjugate)}
-    return _Trial(truths, drawn, gram)
+    return _Trial(truths, drawn, gram, z[:, 1:] if cell["track"] == "approximate" else None)
 
 
 def _simulate_ranges(cell: Values, streams: Streams) -> _Block:
