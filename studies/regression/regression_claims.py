@@ -170,9 +170,7 @@ def ignoring_noise_costs(look: Look) -> Finding:
 
 @claim(
     **_ADDED,
-    needs=_one_method(
-        "normal-covariates", "ranges", n=100_000, range_factor=10.0, component=("slope-1", "variance")
-    ),
+    needs=_one_method("normal-covariates", "ranges", n=100_000, range_factor=10.0, component=("slope-1", "variance")),
 )
 def wide_ranges_are_covered(look: Look) -> Finding:
     """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates
