@@ -284,4 +284,7 @@ def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> No
     )
     say(f"expected widths of {format_level(level)} intervals: {shown}")
     if (prepared.forecast.low < 0.99 * prepared.forecast.high).any():
-        say("the smaller widths are for columns that are spread over their ranges; --guess narrows the forecast")
+        say(
+            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 to "
+            "50 %; --guess narrows them"
+        )

@@ -92,7 +92,9 @@ def test_guesses_narrow_the_forecast(regress):
     assert re.search(
         r"^expected widths of 95 % intervals: intercept \S+ to \S+, a \S+ to \S+, b \S+ to \S+$", plain, re.M
     )
-    assert "--guess narrows the forecast" in plain
+    assert "5 to 25 % of their range" in plain
+    assert "--guess narrows them" in plain
+    assert "--guess" not in narrowed
     width = float(re.search(r"^expected widths .*, a (\S+), b \S+$", narrowed, re.M)[1])
     low, high = map(float, re.search(r"^a +\S+ +\S+ +(\S+) +(\S+)", narrowed, re.M).groups())
     assert 0.5 < width / (high - low) < 2.0
