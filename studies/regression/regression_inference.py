@@ -388,7 +388,7 @@ PANELS = (
         simulate=partial(_simulate_releases, "real-two"), target=_REAL_TARGET,
         data=("abalone", "adult"), epsilon=(0.1, 1.0, 3.0)),
     _panel(
-        "ranges", 1, "regression on 1 covariate whose records fill a part of the public ranges", 400,
+        "ranges", 1, "regression on 1 covariate whose records fill a part of the public ranges", 1_000,
         ("normal-covariates", "noise-aware-published", "naive"), simulate=_simulate_ranges, n=(1_000, 10_000, 100_000),
         range_factor=(1.0, 3.0, 10.0), place=("middle", "end")),
     _panel(
