@@ -45,7 +45,6 @@ from mechanisms.arguments import Floats, validate_integer
 from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.regression.gram_kernels import (
     NoisyGram,
-    _fill_moments,
     augment_records,
     run_conjugate_gibbs,
     run_noise_aware,
@@ -87,15 +86,18 @@ def coefficient_intervals(draws: Floats, level: float) -> tuple[Floats, Floats]:
 
 
 def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
-    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes."""
-    p = mu.size
-    rows, columns = (index[1:] for index in np.triu_indices(p + 1))
-    first, second = np.where(rows == 0, columns, rows) - 1, np.where(rows == 0, 0, columns) - 1
-    mean, covariance, gram = np.empty(rows.size), np.empty((rows.size, rows.size)), np.zeros((p + 1, p + 1))
-    _fill_moments(n, mu, psi, first, second, mean, covariance)
-    gram[0, 0] = n
-    gram[rows, columns] = gram[columns, rows] = rng.multivariate_normal(mean, covariance, method="cholesky")
-    return gram
+    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes.
+
+    It is a linear function of that of standard normal records, whose entries are uncorrelated, because a factor of the
+    covariance matrix of its entries has the square of the condition number of that of Ψ.
+    """
+    rows, columns = (index[1:] for index in np.triu_indices(mu.size + 1))
+    standard, transform = n * np.eye(mu.size + 1), np.eye(mu.size + 1)
+    standard[rows, columns] += np.sqrt(np.where(rows == columns, 2.0 * n, n)) * rng.standard_normal(rows.size)
+    standard[columns, rows] = standard[rows, columns]
+    transform[1:, 0], transform[1:, 1:] = mu, np.linalg.cholesky(psi)
+    gram = transform @ standard @ transform.T
+    return (gram + gram.T) / 2.0
 
 
 def simulate_gram(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:

@@ -239,3 +239,17 @@ def test_eigenvalues_equal_those_of_lapack(size):
         _diagonalise(work := matrix.copy())
         found.append(np.abs(np.sort(np.diag(work)) - expected).max() / np.abs(expected).max())
     assert max(found) < 1e-13
+
+
+def test_normal_statistics_are_drawn_for_moments_that_are_nearly_singular():
+    """Slopes and errors of the prior may differ by many orders of magnitude; deviations are those of the moments."""
+    n, slope, sigma = 100_000, 3e3, 1e-3
+    psi = np.array([[1.0, slope], [slope, slope**2 + sigma**2]])
+    rng = np.random.default_rng(1)
+    drawn = np.array([normal_statistic(rng, np.zeros(2), psi, n) for _ in range(2_000)])
+    np.testing.assert_array_equal(drawn, drawn.swapaxes(1, 2))
+    expected = np.array([n, n * psi[0, 0], n * psi[1, 1]]), np.array([0.0, np.sqrt(2 * n), np.sqrt(2 * n) * psi[1, 1]])
+    diagonal = np.diagonal(drawn, axis1=1, axis2=2)
+    errors = expected[1] / np.sqrt(len(drawn))
+    assert (np.abs(diagonal.mean(axis=0) - expected[0]) <= 5.0 * errors).all()
+    assert (np.abs(diagonal.std(axis=0) - expected[1]) <= 5.0 * errors).all()
