@@ -285,6 +285,6 @@ def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> No
     say(f"expected widths of {format_level(level)} intervals: {shown}")
     if (prepared.forecast.low < 0.99 * prepared.forecast.high).any():
         say(
-            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 to "
-            "50 %; --guess narrows them"
+            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 "
+            "to 50 %; --guess narrows them"
         )
