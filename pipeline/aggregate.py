@@ -1,11 +1,11 @@
 """Summaries of results over trials: means, standard deviations and quantiles with Monte Carlo standard errors.
 
-Every summary contains the numbers of ok, failed and pending trials. The memory required is bounded by the trials of one
-cell and setting: Dask arrays are read a few cells at a time, or block by block if a cell is large, into one array per
-measure, which is sorted in place.
+Every summary contains the numbers of ok, failed and pending trials, and of the values of each measure. The memory
+required is bounded by the trials of one cell and setting: Dask arrays are read a few cells at a time, or block by block
+if a cell is large, into one array per measure, which is sorted in place.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -15,12 +15,11 @@ import xarray as xr
 from scipy.special import betaincinv
 
 from pipeline.blocks.evaluate import KINDS, Status
-from pipeline.declare.factors import Statistic
+from pipeline.declare.factors import ENDS, N_VALUES, QUANTILES, STANDARD_STATISTICS, Statistic
+from pipeline.proportions import LEVEL, constant_error, proportion_interval
 from pipeline.stores.missing import DECLARED
 from pipeline.stores.regions import slabs
 
-QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
-_STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
 _READ_BYTES = 2**20  # number of bytes per read of a variable
 _COLUMN_BYTES = 2**26  # number of bytes of a measure in a cell that are reduced together (at least one output)
 
@@ -101,7 +100,7 @@ def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    r"""Return the `_STATISTICS` of draws, shape (\*points, n), along a new last axis; the array is overwritten."""
+    r"""Return the `STANDARD_STATISTICS` of draws, shape (\*points, n), on a new last axis; the array is overwritten."""
     draws.sort(axis=-1)
     levels = list(QUANTILES.values())
     if np.isnan(draws[..., -1]).any():
@@ -148,16 +147,20 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> t
 class _Measure:
     """Summary of one per-trial measure, filled cell by cell; `grid` are the dimensions of the cells and settings."""
 
-    def __init__(self, variable: xr.DataArray, grid: Sequence[Hashable], statistics: Sequence[Statistic]) -> None:
+    def __init__(
+        self, variable: xr.DataArray, grid: Sequence[Hashable], statistics: Sequence[Statistic], is_event: bool
+    ) -> None:
         self._dims = [dim for dim in variable.dims if dim != "trial"]
         self._outputs = [dim for dim in self._dims if dim not in grid]
         self._variable = variable.transpose(*grid, *self._outputs, "trial")
         self._statistics = statistics
         # further statistics receive values in the dtype that the panel declares
-        declared = variable.attrs.get(DECLARED, variable.dtype)
-        self._dtype = np.dtype(declared) if statistics else np.dtype(float)
+        declared = np.dtype(variable.attrs.get(DECLARED, variable.dtype))
+        self._dtype = declared if statistics else np.dtype(float)
+        self._is_event = is_event or declared.kind == "b"
         shape = self._variable.shape[:-1]
-        self._found = np.empty((*shape, len(_STATISTICS)))
+        self._found = np.empty((*shape, len(STANDARD_STATISTICS)))
+        self._n_values = np.zeros(shape, int)
         self._further = [np.full((*shape, *_lengths(statistic)), np.nan) for statistic in statistics]
 
     @property
@@ -177,20 +180,29 @@ class _Measure:
                 for point, output in product(np.flatnonzero(ends), range(draws.shape[1])):
                     one[point, output] = statistic.function(draws[point, output, : ends[point]].copy())
                 array[place] = one.reshape(array[place].shape)
-            found = np.full((*draws.shape[:2], len(_STATISTICS)), np.nan)
+            found = np.full((*draws.shape[:2], len(STANDARD_STATISTICS)), np.nan)
+            n_values = np.zeros(draws.shape[:2], int)
             for end in np.unique(ends[ends > 0]):
                 same = ends == end
-                part = draws[..., :end] if same.all() else draws[same, :, :end]
-                found[same] = _reduce(part.astype(float, copy=False))
+                part = (draws[..., :end] if same.all() else draws[same, :, :end]).astype(float, copy=False)
+                n_values[same] = end - np.count_nonzero(np.isnan(part), axis=-1)
+                found[same] = _reduce(part)
             self._found[place] = found.reshape(self._found[place].shape)
+            self._n_values[place] = n_values.reshape(self._n_values[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of `_STATISTICS`, and of the statistics that the panel declares in addition to them."""
+        """Return the variables of all statistics, the standard ones and those that the panel declares."""
         variable, name, result = self._variable, self._variable.name, {}
         kept = {key: value for key, value in variable.attrs.items() if key != DECLARED}
-        for k, label in enumerate(_STATISTICS):
-            attributes = {**kept, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
-            result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
+        meaning = variable.attrs.get("long_name", name)
+        standard = dict(zip(STANDARD_STATISTICS, np.moveaxis(self._found, -1, 0), strict=True))
+        if self._is_event:
+            standard = _with_interval(standard, self._n_values)
+        for label, array in standard.items():
+            words = f"{label} of {LEVEL:.0%} interval for the mean" if label in ENDS else label
+            result[f"{name}_{label}"] = self._labelled(array, {**kept, "long_name": f"{words} of {meaning}"})
+        counted = {"long_name": f"number of values of {meaning}", "units": "1"}
+        result[f"{name}_{N_VALUES}"] = self._labelled(self._n_values, counted)
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}
             more = [] if statistic.axis is None else [statistic.axis.name]
@@ -199,6 +211,18 @@ class _Measure:
 
     def _labelled(self, array: np.ndarray, attributes: Mapping[str, str], *more: str) -> xr.Variable:
         return xr.Variable((*self._variable.dims[:-1], *more), array, attributes).transpose(*self._dims, *more)
+
+
+def _with_interval(standard: Mapping[str, np.ndarray], n: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the statistics of events with the ends of an interval; the error is not 0 if none or all of n occurred."""
+    mean, error = standard["mean"], standard["mcse"]
+    ends = proportion_interval(np.round(mean * n), n)
+    events = {"mean": mean, "mcse": np.where(error == 0, constant_error(n), error)}
+    return {
+        **events,
+        **dict(zip(ENDS, ends, strict=True)),
+        **{name: standard[name] for name in STANDARD_STATISTICS[2:]},
+    }
 
 
 def _restored(variable: xr.Variable) -> xr.Variable:
@@ -214,7 +238,7 @@ def _lengths(statistic: Statistic) -> tuple[int, ...]:
     return () if statistic.axis is None else (len(statistic.axis.values),)
 
 
-def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Dataset:
+def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = (), events: Collection[str] = ()) -> xr.Dataset:
     """Summarise the results of a panel over its trials.
 
     Parameters
@@ -223,15 +247,20 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
         One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded block by block.
     statistics : sequence of Statistic
         Further statistics, usually `Panel.statistics`.
+    events : collection of str
+        Measures that are 0 or 1, usually `Panel.events`; those of dtype bool always are.
 
     Returns
     -------
     xarray.Dataset
         Summary in memory, without the trial dimension. For each per-trial measure ``X``: ``X_mean``, its Monte Carlo
         standard error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95``, each with an ``_mcse``;
-        ``X_name`` for each statistic. Other measures are unchanged; they have their declared dtype unless a value is
-        missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed`` (failed, timed out or
-        killed) and ``n_pending`` are numbers of trials.
+        ``X_name`` for each statistic. ``X_n_values`` is the number of values that they use: that of the ok trials
+        without missing values of ragged measures. Events also have ``X_low`` and ``X_high``, the ends of a 95 %
+        interval for their probability (`pipeline.proportions`). If none or all of n > 1 values are events, ``X_mcse``
+        is the standard deviation of the posterior Beta(1/2, n + 1/2), not 0. Other measures are unchanged; they have
+        their declared dtype unless a value is missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed`` (failed, timed
+        out or killed) and ``n_pending`` are numbers of trials.
 
     Examples
     --------
@@ -239,13 +268,17 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     >>> summary = summarise(ds)
     >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
     (2.0, 1.0, 2, 1)
+    >>> ds = xr.Dataset({"covered": ("trial", [True] * 100), "status": ("trial", [1] * 100)})
+    >>> summary = summarise(ds)
+    >>> [round(float(summary[f"covered_{name}"]), 3) for name in ("mean", "mcse", "low", "high")]
+    [1.0, 0.007, 0.964, 1.0]
     """
     status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
     grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
     status = status.transpose(*grid, "trial")
     others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
     measures = {
-        name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name])
+        name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name], name in events)
         for name in list(others)
         if "trial" in others[name].dims
     }

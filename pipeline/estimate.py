@@ -20,6 +20,7 @@ from pipeline.errors import BadInputError
 from pipeline.precision.goals import whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
+from pipeline.proportions import constant_error
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import count_positions
@@ -190,7 +191,11 @@ def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dic
         for measure in panel.measures:
             if measure.per_trial and ok.sum() > 1:
                 values = np.concatenate([outcome.values[measure.name] for outcome in outcomes])[ok]
-                spread = np.nan_to_num(estimate_mean(np.moveaxis(values.astype(float), 0, -1)).sd)
+                draws = np.moveaxis(values.astype(float), 0, -1)
+                spread = np.nan_to_num(estimate_mean(draws).sd)
+                if measure.is_event:  # none or all of a few draws do not make an event certain
+                    n = np.count_nonzero(~np.isnan(draws), axis=-1)
+                    spread = np.where((spread == 0) & (n > 0), constant_error(n) * np.sqrt(n + 2), spread)
                 errors[measure.name] = max(errors.get(measure.name, 0.0), float(spread.max()) / panel.n_trials**0.5)
     return errors
 

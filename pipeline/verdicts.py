@@ -10,6 +10,7 @@ import xarray as xr
 from pipeline.aggregate import summarise
 from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
+from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import require_known
 from pipeline.stores.results import open_panel
@@ -45,6 +46,12 @@ class LookHistory:
         return len(self.trials)
 
 
+def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = None) -> xr.Dataset:
+    """Return the summary of a stored panel, or of its first trials, with the statistics that it declares."""
+    ds = open_panel(store, panel.name)
+    return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
+
+
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study, which is undecided without the values and trials that it requires."""
     return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
@@ -58,7 +65,7 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
     for panel in read:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
-        whole, at = summaries[panel], {}
+        whole = summaries[panel]
         needed = claim.needs.get(panel, {})
         require_known(f"dimension of panel {panel}", needed, whole.coords, f"claim {claim.name} needs an ")
         for dim, values in needed.items():
@@ -67,8 +74,8 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
             if absent:
                 named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
                 return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
-            if dim in whole["n_ok"].dims:
-                at[dim] = [int(np.flatnonzero(stored == value)[0]) for value in values]
+        positions = claim.positions_read(panel, whole)
+        at = {dim: chosen for dim, chosen in positions.items() if dim in whole["n_ok"].dims}
         # arrays without coordinates: selections of data sets would take seconds
         ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())
@@ -106,7 +113,7 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
             parts[look] = {
                 **summaries,
                 **{
-                    name: summarise(open_panel(store, name).isel(trial=slice(n_trials)), study.panel(name).statistics)
+                    name: summarise_panel(store, study.panel(name), n_trials)
                     for name, n_trials in looks.trials[look - 1].items()
                 },
             }

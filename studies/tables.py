@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.metadata import Entry
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import ENDS, format_value
 from studies.styles import label_method, stored_audits
 
 _RELATIVE = 1e-6  # relative tolerance for the error of a quadrature
@@ -68,8 +68,16 @@ def compare_methods(
 
 
 def show_mean(measure: str) -> Callable[[xr.Dataset], str]:
-    """Return a function that formats the mean of a measure with its Monte Carlo standard error."""
-    return lambda ds: plus_minus(float(ds[f"{measure}_mean"]), float(ds[f"{measure}_mcse"]))
+    """Return a function that formats the mean of a measure with its standard error, or that of an event's interval."""
+
+    def show(ds: xr.Dataset) -> str:
+        mean = float(ds[f"{measure}_mean"])
+        if f"{measure}_low" not in ds or math.isnan(mean):
+            return plus_minus(mean, float(ds[f"{measure}_mcse"]))
+        low, high = (float(ds[f"{measure}_{end}"]) for end in ENDS)
+        return f"{mean:.4g} [{low:.3g}, {high:.3g}]"
+
+    return show
 
 
 @dataclass(frozen=True)

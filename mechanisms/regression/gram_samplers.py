@@ -135,6 +135,7 @@ def _run_naive(rng, release, prior, burn_in, thinning, draws):
 
 
 GRAM_METHODS: dict[str, GramMethod] = register(
+    __name__,
     GramMethod(
         "normal-covariates", "Exact for unclamped normal records.",
         run=partial(run_normal_covariates, False, False), thinning=20, style=Style("blue", "o")),

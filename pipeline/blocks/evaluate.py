@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays
 from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.returned import as_numbers
+from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -241,7 +241,8 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
     n_trials = len(trials)
-    error = np.array(result.get("error", [""] * n_trials), dtype=object)
+    by_trial = {"trial": trials} if panel.trials is not None else {}
+    error = as_reasons(result.get("error", [""] * n_trials), by_trial)
     if error.shape != (n_trials,):
         raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
     error[:] = [describe_reported(reason) for reason in error]
@@ -270,6 +271,7 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     may_miss = measure.ragged and np.dtype(measure.dtype).kind == "f"
     values, is_wrong = cast_values(name, np.where(is_missing, 0, array) if is_missing.any() else array, measure.dtype)
+    is_other = (values != 0) & (values != 1) & (values == values) & measure.is_event  # NaN is no other value
     if may_miss:
         values[is_missing] = np.nan
     n_rows = len(trials) if measure.per_trial else 1
@@ -279,6 +281,7 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -
         (np.zeros_like(is_missing) if may_miss else is_missing, lambda value: f"{name} is masked or missing"),
         (is_wrong, lambda value: f"{name} must be {describe_range(measure.dtype)}, got {value}"),
         (np.broadcast_to(is_nan, shape), lambda value: f"{name} is NaN"),
+        (is_other, lambda value: f"{name} must be 0 or 1, got {value}"),
     ):
         rows, by_row = is_bad.reshape(n_rows, -1), array.reshape(n_rows, -1)
         for row in np.flatnonzero(rows.any(axis=1)):

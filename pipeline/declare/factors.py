@@ -220,6 +220,10 @@ class Measure:
         False for a quantity per cell and setting, such as an exact expectation, which is the same in every block.
     ragged : bool
         True if NaN pads rows of unequal length; masked and missing values become NaN. Otherwise a trial with one fails.
+    event : bool
+        True if the values are 0 or 1, as those of the dtype ``"bool"`` are: a trial with another value fails. Summaries
+        of events have an interval for their probability, since none or all of a few trials do not make it certain. Not
+        part of the spec.
     nominal : float, optional
         Value that the mean of the measure should have, such as 0.95 for the coverage of intervals; figures show it.
     """
@@ -232,10 +236,11 @@ class Measure:
     per_trial: bool = True
     ragged: bool = False
     nominal: float | None = None
+    event: bool = False
 
     def __post_init__(self) -> None:
         require_name("the name of a measure", self.name)
-        require_types(self, meaning=str, unit=str, dims=[str])
+        require_types(self, meaning=str, unit=str, dims=[str], event=bool)
         if self.nominal is not None and not (isinstance(self.nominal, int | float) and math.isfinite(self.nominal)):
             raise BadInputError(
                 f"measure {self.name} must have a finite number as nominal value, got "
@@ -246,6 +251,11 @@ class Measure:
                 f"measure {self.name} must have the name of a boolean, integer or floating dtype of at most 8 bytes, "
                 f"such as 'float64', got {text_of(self.dtype, repr)}"
             )
+
+    @property
+    def is_event(self) -> bool:
+        """True if the values are 0 or 1: declared as an event, or of dtype bool."""
+        return self.event or self.dtype == "bool"
 
 
 def _is_stored(dtype: object) -> bool:
@@ -283,6 +293,19 @@ def integer_range(dtype: str) -> tuple[int, int]:
     if missing < 0:
         return max(limits.min, missing + 1), limits.max
     return limits.min, missing - 1
+
+
+QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+"""Name of a quantile in summaries -> probability."""
+
+STANDARD_STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
+"""Names of the statistics of every measure in summaries, of type float."""
+
+ENDS = ("low", "high")
+"""Names of the ends of the interval for the probability of an event, in summaries."""
+
+N_VALUES = "n_values"
+"""Name of the number of values of a measure in summaries."""
 
 
 @dataclass(frozen=True)
@@ -336,8 +359,8 @@ class Method:
         Name in the keys of random streams, as of a `Factor`.
     unseeded : bool
         True for a method whose numbers differ when it is evaluated again, such as a program without a seed. Other
-        methods are evaluated twice before a run, and refused if they differ. The note states it, and its stored numbers
-        are not compared with recomputed ones.
+        methods are evaluated twice in one process before a run, and refused if they differ; `verify` finds numbers that
+        differ between processes. The note states it, and its stored numbers are not compared with recomputed ones.
     """
 
     name: str

@@ -5,6 +5,7 @@ data factor values. Its *settings* are the methods, each with values of the meth
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.factors import (
+    ENDS,
+    N_VALUES,
+    STANDARD_STATISTICS,
     Factor,
     Measure,
     Method,
@@ -184,6 +188,17 @@ class Panel:
                     f"statistic {statistic.name} of panel {self.name} must use a per-trial measure, got "
                     f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
                 )
+        summarised = Counter(f"{one.measure}_{one.name}" for one in self.statistics)
+        summarised.update(measure.name for measure in self.measures if not measure.per_trial)
+        for measure in self.measures:
+            if measure.per_trial:
+                standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
+                summarised.update(f"{measure.name}_{name}" for name in standard)
+        if twice := [name for name, count in summarised.items() if count > 1]:
+            raise BadInputError(
+                f"variables in summaries of panel {self.name} must have distinct names, got {', '.join(twice)} twice; "
+                "rename the statistic or measure"
+            )
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
@@ -227,6 +242,11 @@ class Panel:
             return self.method_factors
         methods = Factor(self.method_dim, tuple(m.name for m in self.methods), "methods compared", "str")
         return (*self.method_factors, methods)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Names of the measures that are 0 or 1."""
+        return tuple(measure.name for measure in self.measures if measure.is_event)
 
     @property
     def n_trials(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.aggregate import summarise
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.claims import Claim
 from pipeline.declare.factors import Measure, format_value
@@ -18,9 +17,8 @@ from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_tr
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions
-from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import LookHistory, judge_look
+from pipeline.verdicts import LookHistory, judge_look, summarise_panel
 
 Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""
@@ -86,7 +84,7 @@ class PrecisionGoal:
         verb = "is" if len(failed) == 1 else "are"
         text = (
             f"{len(failed):,} of {len(self.reached):,} errors {verb} not finite: "
-            f"{study.panel(name).describe(cell, item)} has {one.n:,} ok trials after {n:,}"
+            f"{study.panel(name).describe(cell, item)} has {one.n:,} values after {n:,} trials"
         )
         return f"{text}; {wide}" if wide else text
 
@@ -108,7 +106,7 @@ class PrecisionGoal:
         if one.error <= one.bound:
             return (
                 f"{len(wide):,} of {len(self.reached):,} errors are uncertain, since the trials are few for their "
-                f"skewness or contain few events: {place} has {n:,} and {needed}"
+                f"skewness or contain few events or values: {place} has {n:,} and {needed}"
             )
         return (
             f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
@@ -151,7 +149,7 @@ class ClaimsGoal:
         """Judge the claims that are not decided, and return the state of each panel with trials."""
         sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
         look, decided = self._looks.note(sizes), self._looks.decided
-        summaries = {panel.name: summarise(open_panel(store, panel.name), panel.statistics) for panel in study.panels}
+        summaries = {panel.name: summarise_panel(store, panel) for panel in study.panels}
         found = {name: Assessment.without_target(asked) for name, asked in trials.items()}
         self._open = []
         for claim in self._claims:
@@ -207,7 +205,7 @@ def _settings_of(claim: Claim, panel: Panel) -> list[int]:
     """Return the settings of a panel that a claim needs; all if it names no panel or no method."""
     if panel.name not in (claim.needs or claim.panels_read([panel.name])):
         return []
-    methods = claim.needs.get(panel.name, {}).get(panel.method_dim or "")
+    methods = claim.values_read(panel.name).get(panel.method_dim or "")
     return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]
 
 
@@ -251,6 +249,11 @@ class Reached:
     target: str  # of the run, as given
     n_asked: int  # trials that were asked for, summed over cells and settings
     n_more: int  # further trials, summed likewise, after which every error is at most half the bound
+
+    @property
+    def is_known(self) -> bool:
+        """False if the draws do not determine an error, as for events of which none or all occurred."""
+        return self.precision.error > 0 or math.isfinite(self.precision.ratio)
 
     @property
     def half_width(self) -> float:

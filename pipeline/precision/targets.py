@@ -13,7 +13,7 @@ from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, require_known, unknown
-from pipeline.precision.stopping import SKEWED_TRIALS
+from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS
 
 CLAIMS = "claims"
 """Target of a run that ends when every claim of the study is decided."""
@@ -42,11 +42,11 @@ class Target:
 class Precision:
     """Precision reached in one cell and setting, or for a pair of settings; the widest output counts.
 
-    `ratio` is that of the error to the bound or, if larger, the root of that of the minimum number of trials to `n`. It
+    `ratio` is that of the error to the bound or, if larger, the root of that of the minimum number of values to `n`. It
     is infinite if the draws do not determine an error, as for events of which none or all occurred.
     """
 
-    n: int  # ok trials
+    n: int  # values of the output: ok trials without padding of ragged rows
     estimate: float
     error: float  # Monte Carlo standard error of the estimate
     bound: float
@@ -101,16 +101,20 @@ class PanelTarget:
         if len(values) < 2:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
         columns = values.reshape(len(values), -1)
+        n_values = len(values) - np.count_nonzero(np.isnan(columns), axis=0)  # NaN pads ragged rows
         estimates, errors, least = self._estimate(columns)
         bounds = self.target.bound * (np.abs(estimates) if self.target.is_relative else np.ones(estimates.shape))
+        is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)
+        is_certain = is_fixed & (bounds > 0) & (n_values > 1) & (not self.measure.is_event)
+        minimum = np.where(n_values < len(values), MIN_TRIALS, 0)  # as many values as trials elsewhere
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.maximum(np.where(bounds > 0, errors / bounds, np.inf), np.sqrt(least / len(values)))
-        is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)  # NaN pads ragged rows
-        is_certain = is_fixed & (bounds > 0) & (self.measure.dtype != "bool")
-        ratios = np.where(is_certain, 0.0, np.where(is_fixed | np.isnan(ratios), np.inf, ratios))
+            shares = np.sqrt(np.where(is_certain, minimum, np.fmax(least, minimum)) / n_values)
+            ratios = np.maximum(np.where(is_certain, 0.0, errors / bounds), shares)
+        ratios = np.where((is_fixed & ~is_certain) | np.isnan(ratios), np.inf, ratios)
         at = int(np.argmax(ratios))
         estimate, error, bound, ratio = (float(one[at]) for one in (estimates, errors, bounds, ratios))
-        return Precision(len(values), estimate, error, bound, ratio, bool(is_certain.all()))
+        is_constant = bool(is_certain.all() and ratio <= 1)
+        return Precision(int(n_values[at]), estimate, error, bound, ratio, is_constant)
 
 
 def resolve_target(target: Target, study: Study) -> dict[str, PanelTarget]:

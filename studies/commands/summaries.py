@@ -4,13 +4,18 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.errors import BadInputError
-from studies.commands.options import Panels, StorePath, option, split_names
-from studies.commands.output import print_columns, printable, require_file, say, writing
+from studies.commands.options import Panels, StorePath, arguments, option, split_names, takes
+from studies.commands.output import ERRORS, print_columns, printable, require_file, say, writing
+
+if TYPE_CHECKING:
+    from pipeline.declare.study import Study
+    from pipeline.stores.store import ResultStore
 
 
+@takes("study")
 def summarise(
     store: StorePath,
     panel: Panels = None,
@@ -24,8 +29,9 @@ def summarise(
     csv: Annotated[bool, option("--csv", "Print comma-separated values, with every statistic.")] = False,
     json: Annotated[bool, option("--json", "Print JSON records, with every statistic.")] = False,
     output: Annotated[Path | None, option("File for every statistic: .csv, .json or .parquet.")] = None,
+    **given: Any,
 ) -> None:
-    """Print means over trials with their Monte Carlo standard errors."""
+    """Print means over trials with their Monte Carlo standard errors, and proportions with 95 % intervals."""
     if csv + json + (output is not None) > 1:
         raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
     suffix = ".csv" if csv else ".json" if json else ""
@@ -34,16 +40,20 @@ def summarise(
         suffix = output.suffix
         if suffix == ".parquet" and find_spec("pyarrow") is None:
             raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
+    from pipeline.stores.store import open_complete
     from studies.report.selections import encode, select
 
-    selected = select(store, split_names(panel), split_names(measure), _parse_where(where))
+    opened = open_complete(store)
+    configured = _declaring_study(opened, is_needed=long or bool(suffix), **given)
+    selected = select(opened, split_names(panel), split_names(measure), _parse_where(where), configured)
     if not suffix:
         for number, one in enumerate(selected):
             if number:
                 say("")
             print_columns(*one.texts(long), title=one.title)
             if hidden := one.hidden(long):
-                say(f"one cell has several values of {', '.join(hidden)}; print them with --long")
+                form = "--csv" if long else "--long"
+                say(f"one cell has several values of {', '.join(hidden)}; print them with {form}")
         return
     content = encode(selected, long, suffix)
     if output is None:
@@ -55,6 +65,20 @@ def summarise(
     with writing(output):
         write_whole(output, content)
     say(f"summary: {output}")
+
+
+def _declaring_study(opened: "ResultStore", study: str | None, *, is_needed: bool) -> "Study | None":
+    """Return the study that declares the statistics of a store; None if it cannot be loaded and was not named."""
+    from pipeline.resolve import study_of
+
+    try:
+        return study_of(opened, **arguments({"study": study}), accept_edited_study=True)[1]  # no trial is computed
+    except BadInputError as error:
+        if study is not None:
+            raise
+        if is_needed:
+            ERRORS.print(f"dpstudies: without the statistics that the study declares: {error}")
+        return None
 
 
 def _parse_where(assignments: Sequence[str] | None) -> dict[str, list[str]]:

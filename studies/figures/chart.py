@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import ENDS, N_VALUES, format_value
 from studies.figures.plot import Axis, Layout, Plot, constants_of, label_of, rows_of
 from studies.styles import INK, MECHANISM_STYLES, Look, Styles, assign_series, label_method, looks_of
 
@@ -160,8 +160,9 @@ class Chart(Layout):
     def _read(self, ds: xr.Dataset) -> xr.Dataset:
         """Return the variables of a summary that the chart shows; a selection from hundreds would take longer."""
         shown = [*self.show.values(), *(value for value in self.across.values() if isinstance(value, str))]
-        errors = [f"{name.removesuffix('_mean')}_mcse" for name in shown]
-        return ds[[name for name in dict.fromkeys((*shown, *errors, "n_ok")) if name in ds.data_vars]]
+        means = [name.removesuffix("_mean") for name in shown if name.endswith("_mean")]
+        more = [f"{name}_{one}" for name in means for one in ("mcse", *ENDS, N_VALUES)]
+        return ds[[name for name in dict.fromkeys((*shown, *more, "n_ok")) if name in ds.data_vars]]
 
     def _rows(self, title: str, picked: str, ds: xr.Dataset) -> Iterator[pd.DataFrame]:
         by = self.lines if self.lines in ds.dims and self.lines != self.over else None

@@ -33,14 +33,15 @@ def _describe(panel: Panel, measure: Measure) -> Figure:
     marks = {"level": has_nominal, "line": True, "errors": not is_exact, "points": True}
     chart = Chart(
         panel.name, x.name, {"y": measure.name if is_exact else f"{measure.name}_mean"}, panel.method_dim, {},
-        x=Axis(discrete=x.kind not in ("int", "float")), y=Axis(measure.meaning if measure.dtype == "bool" else ""),
+        x=Axis(discrete=x.kind not in ("int", "float")), y=Axis(measure.meaning if measure.is_event else ""),
         marks=tuple(name for name, is_shown in marks.items() if is_shown),
         facet={name: f"{name} = {{}}" for name in facet}, pick={name: f"{name} = {{}}" for name in pick},
         across={} if measure.nominal is None else {"level": float(measure.nominal)},
         prepare=lambda ds: ds.isel(dict.fromkeys(single, 0)), columns=2 if facet else 1, height=200 if facet else 300,
         with_constants=panel.method_dim is not None)  # fmt: skip
+    bars = "95 % intervals" if measure.is_event else "bars of two Monte Carlo standard errors"
     caption = (
-        ("Exact values" if is_exact else "Means over trials with bars of two Monte Carlo standard errors")
+        ("Exact values" if is_exact else f"Means over trials with {bars}")
         + f", against {x.name}"
         + "".join(f", with one plot per {name}" for name in facet)
         + (f". {' and '.join(pick)}: the first values; others can be selected on the page" if pick else "")

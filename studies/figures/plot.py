@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import N_VALUES, format_value
 from studies.styles import INK, ORIGINS, Look
 
 MAX_DIRECT = 8
@@ -59,7 +59,7 @@ MARKS: Mapping[str, Mark] = {
 """Name of a mark -> mark.
 
 line, points, exact      lines and markers at ``y``, lines at ``exact``
-errors                   bars of two Monte Carlo standard errors around ``y``
+errors                   bars of two Monte Carlo standard errors around ``y``, or of the intervals of events
 band, tails              areas from ``low`` to ``high`` and from ``low_tail`` to ``high_tail``
 box, whisker, middle     the same as bars and lines, and a tick at ``y``
 region, level            grey areas and lines across the axes
@@ -121,7 +121,8 @@ class Plot(Layout):
     ----------
     rows : pandas.DataFrame
         Columns ``x`` and ``series``, the columns of the marks (`MARKS`), and optionally ``axes``, the title of the
-        axes, ``pick``, the picked values (see `picks`), and ``mcse`` and ``trials``, which are displayed with a value.
+        axes, ``pick``, the picked values (see `picks`), and ``mcse``, or the ends ``at_least`` and ``at_most`` of an
+        interval, and ``trials``, which are displayed with a value.
     looks : mapping of str to Look
         Series -> look, in the order of the legend.
     note : str
@@ -180,7 +181,9 @@ class Plot(Layout):
         columns = {column for mark in self.marks for column in MARKS[mark].columns} - {"mcse", "edge"}
         shown = [self.rows[column].to_numpy(float) for column in sorted(columns & set(self.rows))]
         if "errors" in self.marks:
-            shown += [(self.rows["y"] + sign * 2 * self.rows["mcse"]).to_numpy(float) for sign in (-1, 1)]
+            for sign, end in ((-1, "at_least"), (1, "at_most")):
+                bars = self.rows["y"] + sign * 2 * self.rows["mcse"]
+                shown.append((self.rows[end].fillna(bars) if end in self.rows else bars).to_numpy(float))
         values = np.concatenate([*shown, self.y.covers])
         return values[np.isfinite(values)]
 
@@ -211,14 +214,18 @@ def rows_of(ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **col
     """Return the columns ``x``, ``series``, ``trials`` and `columns` of a summary, without rows that have no values.
 
     The dimension `x` is horizontal, and `by` that of the series. Columns are names of variables;
-    ``y="loss_mean"`` also returns ``mcse`` if it is stored.
+    ``y="loss_mean"`` also returns ``mcse`` if it is stored, and the ends of an interval. ``trials`` are those with a
+    value.
     """
     arrays = {name: ds[value] for name, value in columns.items()}
     mean = columns.get("y", "")
-    if mean.endswith("_mean") and (error := f"{mean.removesuffix('_mean')}_mcse") in ds:
-        arrays["mcse"] = ds[error]
-    if "n_ok" in ds and set(ds["n_ok"].dims) <= {dim for array in arrays.values() for dim in array.dims}:
-        arrays["trials"] = ds["n_ok"]
+    measure = mean.removesuffix("_mean")
+    if measure != mean:
+        shown = {"mcse": "mcse", "at_least": "low", "at_most": "high"}
+        arrays |= {name: ds[f"{measure}_{one}"] for name, one in shown.items() if f"{measure}_{one}" in ds}
+    counts = f"{measure}_{N_VALUES}" if measure != mean and f"{measure}_{N_VALUES}" in ds else "n_ok"
+    if counts in ds and set(ds[counts].dims) <= {dim for array in arrays.values() for dim in array.dims}:
+        arrays["trials"] = ds[counts]
     dims = {dim for array in arrays.values() for dim in array.dims}
     order = [dim for array in arrays.values() for dim in (*array.coords, *array.dims) if dim in dims]
     sizes = {dim: ds.sizes[dim] for dim in order}

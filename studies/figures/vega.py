@@ -160,6 +160,9 @@ def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     title = plot.x.title if plot.sideways else plot.y.title
     value = f"datum.{plot.main}"
     error = " + (isValid(datum.mcse) ? ' ± ' + format(datum.mcse, '.2~g') : '')" if "mcse" in plot.rows else ""
+    if "at_least" in plot.rows:
+        ends = " + ', ' + ".join(f"format(datum.{end}, '.3~g')" for end in ("at_least", "at_most"))
+        error = f" + (isValid(datum.at_least) ? ' [' + {ends} + ']' : {error.removeprefix(' + ') or repr('')})"
     transform = [{"calculate": f"isValid({value}) ? format({value}, '.4~g'){error} : ''", "as": "value"}]
     if plot.picks:
         transform = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}, *transform]
@@ -252,10 +255,16 @@ def _layer(plot: Plot, name: str) -> Spec:
     if name == "points" and "marked" in plot.rows:
         tests.append("datum.marked")
     if name == "errors":
-        tests.append("datum.mcse > 0")
-        transform = [
-            {"calculate": f"datum.y {sign} 2 * datum.mcse", "as": end} for sign, end in (("-", "from"), ("+", "to"))
-        ]
+        bars = {"from": "datum.y - 2 * datum.mcse", "to": "datum.y + 2 * datum.mcse"}
+        if "at_least" in plot.rows:  # the interval of an event
+            tests.append("datum.mcse > 0 || isValid(datum.at_least)")
+            bars = {
+                end: f"isValid(datum.{given}) ? datum.{given} : {bars[end]}"
+                for end, given in (("from", "at_least"), ("to", "at_most"))
+            }
+        else:
+            tests.append("datum.mcse > 0")
+        transform = [{"calculate": calculated, "as": end} for end, calculated in bars.items()]
         encoding |= {"y": _y(plot, "from"), "y2": {"field": "to"}}
     elif len(mark.columns) == 2:
         encoding["y2"] = {"field": mark.columns[1]}

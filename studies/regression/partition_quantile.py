@@ -106,7 +106,7 @@ _ABALONE = Panel(
         Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
         Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
         Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
-        Measure("capped", "1 if the search for bounds failed", dims=("p",), dtype="int8"),
+        Measure("capped", "1 if the search for bounds failed", dims=("p",), dtype="int8", event=True),
         Measure("spent", "total privacy loss of the releases at all p", "nat", per_trial=False),
     ),
     outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),

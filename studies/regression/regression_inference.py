@@ -353,7 +353,9 @@ def _panel(
             for method, note in _NOTES.items()
             if method in kept
         ),
-        measures=tuple(Measure(measure, text, dims=("component",)) for measure, text in measures.items()),
+        measures=tuple(
+            Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
+        ),
         factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
@@ -424,7 +426,7 @@ STUDY = Study(
             "coverage",
             "Coverage of the slope",
             "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
-            "track, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95.",
+            "track, with 95 % intervals of it. The nominal coverage is 0.95.",
             ("one-feature",),
             _against_n("covered", "coverage of the slope", False),
         ),

@@ -5,16 +5,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pipeline import to_pandas
-from pipeline.declare.factors import Factor, Kind, format_value
+from pipeline import Study, to_pandas
+from pipeline.declare.factors import ENDS, N_VALUES, Factor, Kind, format_value
 from pipeline.errors import BadInputError, unknown
-from pipeline.stores.store import open_complete
+from pipeline.stores.store import ResultStore, open_complete
 from studies.report.summaries import load_summaries
 from studies.styles import label_all_methods
 
@@ -41,17 +42,48 @@ class Selection:
         return found
 
     def frame(self, long: bool) -> pd.DataFrame:
-        """Return the summary as a table with all statistics and constants."""
+        """Return the summary as a table with all statistics and constants.
+
+        Statistics with an axis of their own have a column per value of it, such as ``pit_ecdf[level=0.05]``.
+        """
         if not long:
-            return to_pandas(self.summary)
+            return to_pandas(self._without_axes().summary)
         parts = []
+        columns: dict[str, None] = {}
         for measure in self.measures:
-            names = self.statistics(measure)
-            part = to_pandas(self.summary[[*names, *_COUNTS]]).rename(columns=names)
+            given = self._without_axes(measure)
+            names = given._columns(measure)
+            part = to_pandas(given.summary[[*names, *_COUNTS]]).rename(columns=names)
             part.insert(part.columns.get_loc(next(iter(names.values()))), "measure", measure)
+            columns |= dict.fromkeys(names.values())
             parts.append(part)
-        frame = pd.concat(parts, ignore_index=True)
-        return frame[[*frame.columns.drop(list(_COUNTS)), *_COUNTS]]
+        frame = _joined(parts)
+        cells = frame.columns.drop(["measure", *columns, *_COUNTS])  # with the outputs that only some measures have
+        return frame[[*cells, "measure", *columns, *_COUNTS]]
+
+    def _columns(self, measure: str) -> dict[str, str]:
+        """Return the columns of the long form for the variables of a measure; those of coordinates have other names."""
+        statistics = self.statistics(measure)
+        return {name: name if short in self.summary.coords else short for name, short in statistics.items()}
+
+    def _axes(self, measure: str, name: str) -> list[str]:
+        """Return the dimensions of a statistic that its measure does not have."""
+        mean = f"{measure}_mean"
+        return [
+            str(dim) for dim in self.summary[name].dims if mean in self.summary and dim not in self.summary[mean].dims
+        ]
+
+    def _without_axes(self, *measures: str) -> "Selection":
+        """Return the selection with each statistic with an axis, of all or some measures, divided along the axis."""
+        divided: dict[str, xr.DataArray] = {}
+        axes = {name: self._axes(one, name) for one in measures or self.measures for name in self.statistics(one)}
+        for name, variable in self.summary.data_vars.items():
+            dims = axes.get(str(name), [])
+            for values in product(*(variable[dim].values.tolist() for dim in dims)):
+                at = dict(zip(dims, values, strict=True))
+                label = ", ".join(f"{dim}={format_value(value)}" for dim, value in at.items())
+                divided[f"{name}[{label}]" if at else str(name)] = variable.sel(at, drop=True)
+        return replace(self, summary=xr.Dataset(divided, attrs=self.summary.attrs))
 
     def texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
         """Return headings, rows of text, and the number of columns that name the row; constants are omitted.
@@ -61,10 +93,15 @@ class Selection:
         return replace(self, summary=label_all_methods(self.summary))._texts(long)
 
     def _texts(self, long: bool) -> tuple[list[str], list[list[str]], int]:
-        constants = [str(name) for name, coord in self.summary.coords.items() if not coord.dims]
         if long:
-            frame = self.frame(long).drop(columns=constants)
+            shown = replace(self, summary=self.summary.drop_vars(self.hidden(long)))
+            constants = [str(name) for name, coord in shown.summary.coords.items() if not coord.dims]
+            frame = shown.frame(long).drop(columns=constants).astype(object)
             n_names = list(frame).index("measure") + 1
+            columns = {one: set(shown._columns(one).values()) for one in self.measures}
+            for one, others in ((one, set().union(*columns.values()) - own) for one, own in columns.items()):
+                frame.loc[frame["measure"] == one, sorted(others)] = ""  # statistics that the measure does not have
+            frame.iloc[:, :n_names] = frame.iloc[:, :n_names].fillna("")  # outputs that it does not have
         else:
             names = list(map(str, self.summary["n_ok"].dims or self.summary.dims))  # a single cell has a row per output
             kept = [name for name, variable in self.summary.data_vars.items() if set(variable.dims) <= set(names)]
@@ -74,22 +111,47 @@ class Selection:
                 if measure in given:
                     frame[measure] = given[measure]
                 elif f"{measure}_mean" in given:
-                    errors = given[f"{measure}_mcse"].map("{:.2g}".format)
-                    frame[measure] = given[f"{measure}_mean"].map(_format) + " ± " + errors
+                    frame[measure] = _show_means(given, measure)
+                    if (n_values := given[f"{measure}_{N_VALUES}"]).ne(given["n_ok"]).any():
+                        frame[f"{measure} values"] = n_values
             for name in _COUNTS:
                 if name == "n_ok" or given[name].any():
                     frame[name.removeprefix("n_")] = given[name]
         return list(frame), [list(map(_format, row)) for row in frame.to_numpy(object)], n_names
 
     def hidden(self, long: bool) -> list[str]:
-        """Return the measures that `texts` omits because they have several values per cell."""
-        return [] if long else [measure for measure in self.measures if measure not in self.texts(long)[0]]
+        """Return the measures, or the statistics in the long form, that `texts` omits: those with several values."""
+        if long:
+            return [name for one in self.measures for name in self.statistics(one) if self._axes(one, name)]
+        return [measure for measure in self.measures if measure not in self.texts(long)[0]]
 
     @property
     def title(self) -> str:
         """Name and title of the panel, with its constants."""
         constants = [f"{name}={_format(coord.item())}" for name, coord in self.summary.coords.items() if not coord.dims]
         return f"{self.panel}: {self.summary.attrs['title']}" + (f" ({', '.join(constants)})" if constants else "")
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables one below the other; columns of integers that some tables lack remain integers."""
+    whole = [{name for name in one if pd.api.types.is_integer_dtype(one[name])} for one in frames]
+    has = [set(one) for one in frames]
+    partly = {
+        name: "Int64"
+        for name in set().union(*whole)
+        if not all(name in columns for columns in has)
+        and all(name in integers for columns, integers in zip(has, whole, strict=True) if name in columns)
+    }
+    return pd.concat(frames, ignore_index=True).astype(partly)
+
+
+def _show_means(given: pd.DataFrame, measure: str) -> pd.Series:
+    """Return the means of a measure as text, with their standard errors, or intervals if it is an event."""
+    means = given[f"{measure}_mean"].map(_format)
+    if f"{measure}_low" not in given:
+        return means + " ± " + given[f"{measure}_mcse"].map("{:.2g}".format)
+    low, high = (given[f"{measure}_{end}"].map("{:.3g}".format) for end in ENDS)
+    return means + " [" + low + ", " + high + "]"
 
 
 def _format(value: Any) -> str:
@@ -100,14 +162,21 @@ def _format(value: Any) -> str:
 
 
 def select(
-    store: str, panels: Sequence[str], measures: Sequence[str], where: Mapping[str, Sequence[str]]
+    store: str | ResultStore,
+    panels: Sequence[str],
+    measures: Sequence[str],
+    where: Mapping[str, Sequence[str]],
+    study: Study | None = None,
 ) -> list[Selection]:
-    """Return the selected part of each panel, without the panels that lack a selected measure, factor or value."""
-    opened = open_complete(store)
+    """Return the selected part of each panel, without the panels that lack a selected measure, factor or value.
+
+    The statistics and events are those that the study declares, if it is given.
+    """
+    opened = store if isinstance(store, ResultStore) else open_complete(store)
     declared = opened.spec["panels"]
     selected: list[Selection] = []
     reasons: list[BadInputError] = []
-    for panel, summary in load_summaries(opened, panels).items():
+    for panel, summary in load_summaries(opened, panels, study).items():
         own = list(declared[panel]["measures"])
         try:
             kept = [_known("measure", name, own) for name in dict.fromkeys(measures)] or own
@@ -141,14 +210,16 @@ def _known(what: str, given: Any, allowed: Sequence[Any]) -> Any:
 
 def encode(selected: Sequence[Selection], long: bool, suffix: str) -> bytes:
     """Return the selections as one table in the format given by a file suffix: .csv, .json or .parquet."""
-    parts = pd.concat([one.frame(long).assign(panel=one.panel) for one in selected], ignore_index=True)
+    parts = _joined([one.frame(long).assign(panel=one.panel) for one in selected])
     frame = parts[["panel", *parts.columns.drop("panel")]]
     if suffix == ".parquet":
         buffer = BytesIO()
         frame.to_parquet(buffer, index=False)
         return buffer.getvalue()
     if suffix == ".json":  # JSON has neither infinity nor NaN
-        is_finite = frame.map(lambda value: not isinstance(value, float) or math.isfinite(value))
+        is_finite = frame.map(
+            lambda value: value is not pd.NA and not (isinstance(value, float) and not math.isfinite(value))
+        )
         return (json.dumps(frame.astype(object).where(is_finite, None).to_dict("records"), indent=1) + "\n").encode()
     return frame.map(_inert).rename(columns=_inert).to_csv(index=False).encode()
 

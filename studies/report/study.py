@@ -103,18 +103,18 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
         "after which every error is half of the bound"
     )
     late = "95 % at every stopping time"
-    heads = ("widest", "error", "asked", "estimate", late, "trials", "evaluations", "to halve", "time to halve")
+    heads = ("widest", "error", "asked", "estimate", late, "values", "evaluations", "to halve", "time to halve")
     rows = [
         (
             one.widest,
-            f"{one.precision.error:.3g}",
+            f"{one.precision.error:.3g}" if one.is_known else "unknown",
             f"{one.precision.bound:.3g}",
             f"{one.precision.estimate:.4g}",
-            f"± {one.half_width:.2g}",
+            f"± {one.half_width:.2g}" if one.is_known else "unknown",
             f"{one.precision.n:,}",
             f"{one.n_asked:,}",
-            f"{one.n_more:,}",
-            f"{results.seconds * one.n_more / n_all:,.0f} s",
+            f"{one.n_more:,}" if one.is_known else "unknown",
+            f"{results.seconds * one.n_more / n_all:,.0f} s" if one.is_known else "unknown",
         )
         for one in results.precision
     ]

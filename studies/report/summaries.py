@@ -9,13 +9,14 @@ import xarray as xr
 
 from pipeline import BadInputError, Study, summarise
 from pipeline.blocks.evaluate import total_by_kind
-from pipeline.declare.factors import format_value
+from pipeline.declare.factors import N_VALUES, QUANTILES, format_value
 from pipeline.errors import unknown
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore, open_complete
+from pipeline.verdicts import summarise_panel
 from studies.claims import Summaries
 
-_ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in ("q05", "q25", "median", "q75", "q95"))
+_ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in QUANTILES)
 
 
 def load_summaries(
@@ -27,12 +28,17 @@ def load_summaries(
     for name in panels:
         if name not in stored:
             raise BadInputError(unknown("panel", name, stored))
-    own = {} if study is None else {panel.name: panel.statistics for panel in study.panels}
-    return {name: summarise(open_panel(opened, name), own.get(name, ())) for name in panels or stored}
+    declared = {} if study is None else {panel.name: panel for panel in study.panels}
+    return {
+        name: summarise_panel(opened, declared[name]) if name in declared else summarise(open_panel(opened, name))
+        for name in panels or stored
+    }
 
 
 def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     """Return a summary as headings, rows of text, and the number of leading columns that name the row.
+
+    Numbers of values are shown for measures that miss some.
 
     Examples
     --------
@@ -42,7 +48,7 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     """
     names = [str(dim) for dim in summary["n_ok"].dims]
     shown = [str(name) for name, variable in summary.data_vars.items() if set(variable.dims) <= set(names)]
-    shown = [name for name in shown if not name.endswith(_ERRORS_OF_QUANTILES)]
+    shown = [name for name in shown if not name.endswith(_ERRORS_OF_QUANTILES) and not _is_number_of_ok(summary, name)]
     columns = sorted(shown, key=lambda name: name.startswith("n_"))
     sizes = {name: summary.sizes[name] for name in names}
     cells = {
@@ -51,6 +57,12 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     }
     texts = [*(map(format_value, cells[name]) for name in names), *(_aligned(cells[name]) for name in columns)]
     return list(cells), [list(row) for row in zip(*texts, strict=True)], len(names)
+
+
+def _is_number_of_ok(summary: xr.Dataset, name: str) -> bool:
+    """Return True if a variable is the number of values of a measure that has one in every ok trial."""
+    measure = name.removesuffix(f"_{N_VALUES}")
+    return measure != name and f"{measure}_mean" in summary and bool((summary[name] == summary["n_ok"]).all())
 
 
 def _aligned(values: Sequence[float]) -> list[str]:

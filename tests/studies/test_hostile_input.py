@@ -176,6 +176,7 @@ COMMANDS = {
     "retry of an unknown kind": ("resume", "good.zarr", "--retry", "lost"),
     "summary without a store": ("summarise", "new.zarr"),
     "summary of an unknown measure": ("summarise", "good.zarr", "--measure", "speed"),
+    "summary by another study": ("summarise", "good.zarr", "--study", "calibration"),
     "summary of an unknown factor": ("summarise", "good.zarr", "--where", "nn=20"),
     "summary of an absent value": ("summarise", "good.zarr", "--where", "n=21"),
     "summary of a word as a number": ("summarise", "good.zarr", "--where", "n=many"),

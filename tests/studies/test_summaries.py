@@ -66,7 +66,8 @@ def table(command, path):
 
     def read(*words):
         code, out, err = command("summarise", path, "--csv", *words)
-        assert (code, err) == (0, "")
+        assert (code, err.count("\n")) == (0, 1)
+        assert "has no reference to its study; name the study with --study" in err
         return pd.read_csv(io.StringIO(out))
 
     return read

@@ -72,7 +72,7 @@ def test_method_that_fails_on_all_trials_leaves_a_command_that_continues(command
     assert command("status", "s.zarr")[0] == 3
     code, _, err = command("resume", "s.zarr")
     assert code == 3
-    assert "1 of 3 errors is not finite: p, sd=1, narrow has 0 ok trials after 100" in err
+    assert "1 of 3 errors is not finite: p, sd=1, narrow has 0 values after 100 trials" in err
     code, out, _ = command("status", "s.zarr")
     assert code == 1
     assert "was not reached" in out

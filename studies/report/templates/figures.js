@@ -92,7 +92,9 @@
         row.series !== undefined && (row.y ?? row.exact) !== undefined && (!row.pick || row.pick === picked)
         && (!lines.includes(row.series) || chosen.has(row.series)));
       read = (read + step + rows.length) % rows.length;
-      const row = rows[read], error = row.mcse === undefined ? "" : ` ± ${row.mcse}`;
+      const row = rows[read];
+      const error = row.at_least !== undefined ? ` [${row.at_least}, ${row.at_most}]`
+        : row.mcse === undefined ? "" : ` ± ${row.mcse}`;
       value.textContent = [row.axes, row.series, `at ${row.x}: ${row.y ?? row.exact}${error}`,
         row.trials === undefined ? "" : `${row.trials} trials`].filter(Boolean).join(", ");
     });
