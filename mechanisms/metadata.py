@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, Protocol, TypeVar
+from importlib import import_module
+from typing import Any, Literal, Protocol, TypeVar
 
 Origin = Literal["paper", "baseline", "reference", "ours"]
 
@@ -24,8 +25,30 @@ class Style:
     marker: str  # as in matplotlib: "o" is a circle, "s" a square
 
 
+_REGISTERED: dict[tuple[str, str, str], Any] = {}
+"""Module, class and name -> entry of a registry of this package."""
+
+
+class Registered:
+    """Base class of the entries of registries, which are pickled by name, since functions without a name are not."""
+
+    name: str
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return the module, class and name of an entry of this package, and the fields of another one."""
+        for place, entry in _REGISTERED.items():
+            if entry is self:
+                return _find_registered, place
+        return super().__reduce_ex__(protocol)
+
+
+def _find_registered(module: str, kind: str, name: str) -> Any:
+    import_module(module)
+    return _REGISTERED[module, kind, name]
+
+
 @dataclass(frozen=True)
-class Entry:
+class Entry(Registered):
     """Entry of a registry."""
 
     name: str  # key in the registry
@@ -45,8 +68,9 @@ class Entry:
         return f"{text}, {self.variant}" if self.variant else text
 
 
-def register(*entries: E) -> dict[str, E]:
-    """Return a registry of entries by name."""
+def register(module: str, *entries: E) -> dict[str, E]:
+    """Return a registry of entries by name, which belong to a module of this package."""
+    _REGISTERED.update({(module, type(entry).__name__, entry.name): entry for entry in entries})
     return {entry.name: entry for entry in entries}
 
 

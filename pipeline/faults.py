@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from pipeline.redact import redact_text, text_of
+from pipeline.redact import class_name, redact_text, text_of
 
 Result = TypeVar("Result")
 
@@ -86,14 +86,15 @@ def is_expired(error: BaseException) -> bool:
 
 def is_interrupt(error: BaseException) -> bool:
     """Return True for an interrupt by the user, which Python raises in the main thread only."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    is_one = issubclass(type(error), KeyboardInterrupt)  # `isinstance` reads an attribute, which may raise an exception
+    return is_one and threading.current_thread() is threading.main_thread()
 
 
 def explain(error: BaseException) -> str:
     """Return a one-line message for an error, without secrets, with advice if available."""
     text = redact_text(" ".join(text_of(error).split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        text = f"{class_name(error)}: {text}" if text else class_name(error)
     advice = (
         "renew the credentials in the environment of the workers"
         if is_expired(error)

@@ -87,10 +87,15 @@ def encodable(text: str) -> str:
 def text_of(value: object, form: Callable[[object], str] = str) -> str:
     """Return `str` or `repr` of an exception, or of another object of a user, shortened, or a note if it raises."""
     try:
-        text = form(value)
+        text = str.__str__(form(value))  # methods of a subclass may raise exceptions as well
     except BaseException as error:
-        return f"<{type(value).__name__} without a text: its __{form.__name__}__ raises {type(error).__name__}>"
+        return f"<{class_name(value)} without a text: its __{form.__name__}__ raises {class_name(error)}>"
     return shorten(text)
+
+
+def class_name(value: object) -> str:
+    """Return the name of the class of an exception, or of another object of a user, whatever its metaclass does."""
+    return str.__str__(type.__dict__["__name__"].__get__(type(value)))
 
 
 def shorten(text: str) -> str:
@@ -107,7 +112,7 @@ def short_repr(value: Any, name: object = "") -> str:
 
 def format_error(error: BaseException) -> str:
     """Return the type and message of an exception on one line, without secrets."""
-    return redact_text(" ".join(f"{type(error).__name__}: {text_of(error)}".split()))
+    return redact_text(" ".join(f"{class_name(error)}: {text_of(error)}".split()))
 
 
 _SHORT = reprlib.Repr()

@@ -65,7 +65,7 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
     for panel in read:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
-        whole, at = summaries[panel], {}
+        whole = summaries[panel]
         needed = claim.needs.get(panel, {})
         require_known(f"dimension of panel {panel}", needed, whole.coords, f"claim {claim.name} needs an ")
         for dim, values in needed.items():
@@ -74,8 +74,8 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
             if absent:
                 named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
                 return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
-            if dim in whole["n_ok"].dims:
-                at[dim] = [int(np.flatnonzero(stored == value)[0]) for value in values]
+        positions = claim.positions_read(panel, whole)
+        at = {dim: chosen for dim, chosen in positions.items() if dim in whole["n_ok"].dims}
         # arrays without coordinates: selections of data sets would take seconds
         ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())

@@ -9,15 +9,17 @@ from itertools import islice
 import numpy as np
 
 from pipeline.blocks.division import iterate_blocks
-from pipeline.blocks.evaluate import Status, evaluate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution.checks import Rerun
+from pipeline.execution.child import Step
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.tasks import on_worker, shipped, shipped_task
+from pipeline.execution.isolate import End, children_of
+from pipeline.execution.tasks import COMPUTED, on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
@@ -51,7 +53,8 @@ class Verification:
 @on_worker
 def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
     """Check blocks on a worker and recompute some of them; repair them if `session` is not empty."""
-    study, store = shipped_task(run, session).opened()
+    task = shipped_task(run, session)
+    study, store = task.opened()
     n_read = n_computed = n_pending = 0
     problems: list[StoreProblem] = []
     for work, is_computed in batch:
@@ -72,13 +75,27 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
                 continue
             n_computed += 1
-            again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
+            again = Rerun(panel, setting, _recompute(task, study, work.block, k), stored)
             different = Damage("different", again.largest_difference)
             problems += [StoreProblem(where, name, different) for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
     return Verification(n_read, n_computed, n_pending, tuple(problems))
+
+
+def _recompute(task: Task, study: Study, block: Block, k: int) -> Outcome:
+    """Compute a setting of a block again, in a child process if this one has computed trials of the study.
+
+    Numbers that are constant within a process, such as the hash of a text, differ in another one.
+    """
+    if study.name not in COMPUTED:
+        return evaluate_block(study, block, [study.panel(block.panel).settings()[k]])[0]
+    reply = children_of(task, study)(Step(block, (k,)))
+    if isinstance(reply, End):
+        raise ExecutionError(f"{reply.reason} during verification; verify again, for example with --sample 0")
+    outcome: Outcome = reply[0]
+    return outcome
 
 
 def verify(
@@ -98,6 +115,9 @@ def verify(
     root; and replace blocks whose numbers differ from the recomputed ones. `progress` is called with the number of
     checked blocks and the total. Blocks with a killed or timed-out trial, and of methods with `unseeded`, are not
     recomputed. See `pipeline.resume`.
+
+    Blocks are recomputed in another process than the one that computed them, so that numbers which are constant within
+    a process are found: the hash of a text (unless ``PYTHONHASHSEED`` fixes it), `id`, or a generator without a seed.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")

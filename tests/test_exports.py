@@ -5,15 +5,18 @@ import inspect
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import cloudpickle
 import jedi
 import pytest
 
 import mechanisms
 import pipeline
 import studies
+from mechanisms.metadata import Registered
 
 PACKAGES = [mechanisms, pipeline, studies]
 every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -89,6 +92,31 @@ def test_exported_functions_and_classes_can_be_pickled(package):
     exported = [getattr(package, name) for name in package.__all__]
     kept = [value for value in exported if inspect.isfunction(value) or inspect.isclass(value)]
     assert all(pickle.loads(pickle.dumps(value)) is value for value in kept)
+
+
+REGISTRIES = {name: value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), dict)}
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_entries_of_registries_are_pickled_by_name(name):
+    registry = REGISTRIES[name]
+    restored = pickle.loads(pickle.dumps(registry))
+    assert list(restored) == list(registry)
+    by_name = [key for key, value in registry.items() if isinstance(value, Registered)]
+    assert all(restored[key] is registry[key] for key in by_name)
+    assert cloudpickle.loads(cloudpickle.dumps(registry)).keys() == registry.keys()
+
+
+def test_entries_of_registries_are_pickled_in_another_process():
+    entry = pickle.dumps(mechanisms.MECHANISMS["smooth"])
+    assert run_python(f"import pickle\nprint(pickle.loads({entry!r}).name)") == "smooth\n"
+
+
+def test_changed_entry_keeps_its_fields_when_it_is_pickled():
+    changed = replace(mechanisms.GAUSSIAN_MECHANISMS["gaussian"], note="Changed.")
+    assert pickle.loads(pickle.dumps(changed)) == changed
+    local = replace(mechanisms.MECHANISMS["smooth"], note="Changed.")
+    assert cloudpickle.loads(cloudpickle.dumps(local)).note == "Changed."
 
 
 def test_function_with_the_name_of_its_module_is_exported_in_any_order_of_imports():

@@ -18,6 +18,7 @@ from mechanisms.counts.permute_and_flip import PERMUTE_AND_FLIP, PERMUTE_AND_FLI
 from mechanisms.metadata import register
 
 MECHANISMS: dict[str, Mechanism] = register(
+    __name__,
     *EXPONENTIAL, *CALIBRATED, VARYING_BOUND, LAPLACE, LAPLACE_DIMENSION, GEOMETRIC, HAMMING_EXACT, OPTIMAL, K_NORM,
     K_NORM_MINIMAX, GEOMETRIC_PROJECTED, LAPLACE_PROJECTED, PERMUTE_AND_FLIP, PERMUTE_AND_FLIP_EXACT, DISCRETE_GAUSSIAN,
 )  # fmt: skip

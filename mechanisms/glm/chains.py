@@ -24,6 +24,7 @@ class ChainMethod(Entry):
 
 
 GLM_CHAINS: dict[str, ChainMethod] = register(
+    __name__,
     ChainMethod(
         "langevin-last", "The last iterate of noisy Langevin dynamics for the likelihood raised to a power.",
         plan=lambda n, d, *budget: last_langevin(n, *budget), style=Style("teal", "P")),

@@ -54,14 +54,14 @@ from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_ndtr
 
 from mechanisms.arguments import Floats, real_array, record_array, validate_positive
-from mechanisms.metadata import Entry, Style, find_entry, register
+from mechanisms.metadata import Entry, Registered, Style, find_entry, register
 from mechanisms.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import gaussian_mu, pure_epsilon_for, pure_renyi
 
 
 @dataclass(frozen=True)
-class Link:
+class Link(Registered):
     """Link function between the probability of the label 1 and the linear predictor η = x·w."""
 
     name: str
@@ -84,6 +84,7 @@ def _cloglog_log_likelihood(predictors: Floats, labels: Floats) -> Floats:
 
 
 LINKS: dict[str, Link] = register(
+    __name__,
     Link("logistic", True, "linear", lambda predictors, labels: log_expit(_margin(predictors, labels))),
     Link("probit", False, "quadratic", lambda predictors, labels: log_ndtr(_margin(predictors, labels))),
     Link("cloglog", False, "exponential", _cloglog_log_likelihood),
@@ -145,6 +146,7 @@ def _ops(n: int, beta: float, epsilon: float, c: float, bound: float) -> tuple[f
 
 
 GLM_MECHANISMS: dict[str, GlmMethod] = register(
+    __name__,
     GlmMethod(
         "glm-concentrated", "One draw of the weights, with a stronger normal prior.",
         set_target=lambda n, beta, order, epsilon, c: (max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf),

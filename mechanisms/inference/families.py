@@ -37,7 +37,7 @@ from scipy import special, stats
 
 from mechanisms.arguments import Floats, real_array
 from mechanisms.jit import kernel
-from mechanisms.metadata import register
+from mechanisms.metadata import Registered, register
 from mechanisms.privacy import Neighbouring, validate_relation
 from mechanisms.privacy_parameters import validate_size
 
@@ -106,7 +106,7 @@ class Regions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(Registered):
     """Exponential family with a conjugate prior.
 
     Parameters have shape (trials, p), and statistics (trials, d), where p = d is k for the multinomial, 2 if the
@@ -429,6 +429,7 @@ _COUNTED: dict[str, Any] = {"parameter_range": _UNIT, "record_range": _UNIT, "in
 _REAL: dict[str, Any] = {"parameter_range": (-math.inf, math.inf), "record_range": (-math.inf, math.inf), "any_sign": 1}
 
 FAMILIES: dict[str, Family] = register(
+    __name__,
     Family(
         name="binomial", code=BINOMIAL, hyperparameters=("alpha", "beta"), bounded_sensitivity=1.0, **_COUNTED,
         _draw_parameters=lambda rng, prior, size: rng.beta(prior[0], prior[1], size=size),
@@ -470,6 +471,7 @@ FAMILIES: dict[str, Family] = register(
 """Families of P4 by name."""
 
 MODELS: dict[str, Family] = FAMILIES | register(
+    __name__,
     Family(
         name="normal-unknown-variance", code=UNKNOWN_VARIANCE, hyperparameters=("mean", "strength", "shape", "scale"),
         has_square=True, **_REAL,

@@ -80,6 +80,7 @@ def _one_posterior_sample(tempers_prior: bool) -> Callable[..., Posterior]:
 
 
 INFERENCE_METHODS: dict[str, InferenceMethod] = register(
+    __name__,
     InferenceMethod(
         "gibbs", "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
         fit=_sampler(sample_gibbs), is_sampler=True, is_approximate=True,

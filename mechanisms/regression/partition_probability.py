@@ -45,7 +45,7 @@ from numpy.typing import ArrayLike
 from scipy import integrate, special
 
 from mechanisms.arguments import Floats, real_array, require_generator, validate_integer, validate_number
-from mechanisms.metadata import Entry, Style, find_entry
+from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.privacy import Guarantee
 from mechanisms.privacy_parameters import validate_epsilon
 
@@ -65,12 +65,12 @@ Variant = TypeVar("Variant", bound=PartitionMethod)
 
 def with_noiseless(*methods: Variant) -> dict[str, Variant]:
     """Return methods by name, each followed by its variant without noise."""
-    found: dict[str, Variant] = {}
+    found: list[Variant] = []
     note = "Not private: without noise."
     for method in methods:
         base, name = replace(method, base=method.name), f"{method.name}-noiseless"
-        found |= {base.name: base, name: replace(base, name=name, note=note, has_noise=False, is_private=False)}
-    return found
+        found += [base, replace(base, name=name, note=note, has_noise=False, is_private=False)]
+    return register(type(methods[0]).__module__, *found)
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ QUANTILE_METHODS = with_noiseless(
         "quantile-centred", "Mean of clipped quantiles, with bounds around a private centre.",
         is_centred=True, style=Style("blue", "h")),
 ) | register(
+    __name__,
     QuantileMethod(
         "quantile-exact",
         "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",

@@ -57,6 +57,7 @@ class GaussianMethod(Entry):
 
 
 GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = register(
+    __name__,
     GaussianMethod(
         "gaussian", "Gaussian noise with the published variance.",
         variance=2.0, origin="baseline", paper="P3", style=Style("green", "^")),

@@ -76,6 +76,7 @@ class RenyiMethod(Entry):
 
 
 RENYI_SAMPLERS: dict[str, RenyiMethod] = register(
+    __name__,
     RenyiMethod(
         "direct", "One draw of the posterior itself.",
         weights=lambda coefficient: (1.0, 1.0), is_tunable=False,

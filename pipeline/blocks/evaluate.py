@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.blocks.arrays import cast_values, describe_range, freeze_arrays
 from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.returned import as_numbers
+from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -241,7 +241,8 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
     n_trials = len(trials)
-    error = np.array(result.get("error", [""] * n_trials), dtype=object)
+    by_trial = {"trial": trials} if panel.trials is not None else {}
+    error = as_reasons(result.get("error", [""] * n_trials), by_trial)
     if error.shape != (n_trials,):
         raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
     error[:] = [describe_reported(reason) for reason in error]

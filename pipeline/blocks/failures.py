@@ -5,20 +5,26 @@ interrupt by the user is none.
 """
 
 import os
+import sys
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.study import Study
-from pipeline.redact import redact_text, shorten, text_of
+from pipeline.redact import class_name, redact_text, shorten, text_of
 
 _FIRST_ENTRIES, _LAST_ENTRIES = 20, 60  # of a traceback that is cut, such as that of an endless recursion
+_LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a study is loaded may be larger
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a study; a process that it forks ends when it returns or raises there, as it is no worker."""
-    process = os.getpid()
+    """Call a function of a study, which may neither fork a worker nor lower the limit of nested calls for one.
+
+    A process that the function forks ends when it returns or raises an exception there.
+    """
+    process, depth = os.getpid(), sys.getrecursionlimit()
     try:
         return function(*args)
     except SystemExit as error:
@@ -26,6 +32,8 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
             os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
         raise
     finally:
+        if sys.getrecursionlimit() < depth:
+            sys.setrecursionlimit(max(depth, _LEAST_DEPTH))  # `depth` may be what another thread has set
         if os.getpid() != process:
             os._exit(1)
 
@@ -36,7 +44,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
     Lines of markers below code are omitted, since options of Python and versions change them.
     """
     files = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(_traceback(error))]
     file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
     lines = "".join(_entries(error)).rstrip().splitlines()
     kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
@@ -48,7 +56,7 @@ def describe_reported(reason: object) -> str:
     """Return the text of a failure that a method reports for a trial, or an empty string for None."""
     if reason is None or (isinstance(reason, str) and not reason):
         return ""
-    return redact_text(text_of(reason)) or type(reason).__name__
+    return redact_text(text_of(reason)).strip() or class_name(reason)
 
 
 def _entries(error: BaseException) -> list[str]:
@@ -56,8 +64,14 @@ def _entries(error: BaseException) -> list[str]:
     try:
         entries = traceback.format_exception(error)
     except BaseException:  # attributes and texts of exceptions may raise exceptions as well
-        entries = [*traceback.format_tb(error.__traceback__), f"{type(error).__name__}: {text_of(error)}"]
+        entries = [*traceback.format_tb(_traceback(error)), f"{class_name(error)}: {text_of(error)}"]
     n_omitted = len(entries) - _FIRST_ENTRIES - _LAST_ENTRIES
     if n_omitted > 0:
         entries[_FIRST_ENTRIES:-_LAST_ENTRIES] = [f"  [{n_omitted:,} more entries]\n"]
     return [f"{shorten(entry.rstrip())}\n" for entry in entries]
+
+
+def _traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception, whose class may define the attribute."""
+    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return found

@@ -1,4 +1,8 @@
-"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study."""
+"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study.
+
+Both evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant
+within a process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.blocks.arrays import leaves
-from pipeline.blocks.evaluate import Block, Outcome, evaluate_block, simulate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
@@ -76,13 +80,19 @@ def _refusal(panel: Panel, setting: Setting, difference: str) -> str:
 def _describe_difference(panel: Panel, first: Outcome, second: Outcome) -> str:
     """Return the statuses, or the values of a measure, in which two outcomes differ; or an empty string."""
     if not np.array_equal(first.status, second.status):
-        return "different statuses"
+        return f"different statuses, {_describe_status(first)} and {_describe_status(second)},"
     for measure in panel.measures:
         pair = first.values[measure.name], second.values[measure.name]
         if not _equal(*pair):
             apart = [value[pair[0] != pair[1]].flat[0] for value in pair]
             return f"{measure.name} = {apart[0]} and {apart[1]}"
     return ""
+
+
+def _describe_status(outcome: Outcome) -> str:
+    """Return the status of a single trial, with the cause of a failure."""
+    status = Status(outcome.status[0]).words
+    return f"{status} ({outcome.cause})" if outcome.cause else status
 
 
 def _equal_data(first: Any, second: Any) -> bool:

@@ -1,7 +1,8 @@
 """Numbers that a method returns, as plain arrays without a loss of meaning.
 
 Values may be numbers, sequences, arrays, masked arrays, and the labelled arrays of pandas and xarray. Masked and
-missing values are reported as such, labels must agree with the declared dimensions, and values with units are refused.
+missing values are reported as such, labels must agree with the declared dimensions, and values with units are refused,
+as are integers that a common dtype with floats would round.
 """
 
 import sys
@@ -17,6 +18,8 @@ Numbers = tuple[np.ndarray, np.ndarray]
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _LOST = ("units", "unit", "magnitude", "mask")  # attributes of objects whose meaning NumPy's conversion drops
+_PLAIN = ("builtins", "numpy")  # modules of numbers without further attributes
+_EXACT = 2**53  # integers up to this are floats
 _MOST_LABELS = 5
 
 
@@ -37,6 +40,30 @@ def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numb
     if given.ndim == 1:
         return _unlabelled(name, given.array, pandas)
     return _stack(name, [_unlabelled(name, given.iloc[:, k].array, pandas) for k in range(given.shape[1])], axis=1)
+
+
+def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
+    """Return the reasons of failed trials as an array of objects, with None in place of masked and missing ones.
+
+    Labels must agree with the trials, which are the values of the only dimension in `axes`, if any.
+    """
+    pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
+    if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
+        given = _in_order("'error'", given, axes)
+    elif pandas is not None and isinstance(given, pandas.Series):
+        for dim, values in axes.items():
+            _require_labels("'error'", dim, values, given.index)
+        given = given.array
+    if hasattr(given, "__dask_graph__"):
+        given = given.compute()
+    reasons = np.array(given, dtype=object)
+    if isinstance(given, np.ma.MaskedArray):
+        reasons[np.ma.getmaskarray(given)] = None
+    nothing = (np.ma.masked,) if pandas is None else (np.ma.masked, pandas.NA, pandas.NaT)
+    for at, reason in np.ndenumerate(reasons):
+        if any(reason is absent for absent in nothing) or (isinstance(reason, float) and np.isnan(reason)):
+            reasons[at] = None
+    return reasons
 
 
 def _in_order(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Any:
@@ -78,34 +105,68 @@ def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
         given = given.compute()  # NumPy's conversion of a lazy array drops its mask
     if isinstance(given, np.ma.MaskedArray):
         return np.asarray(np.ma.getdata(given)), np.ma.getmaskarray(given)
-    if isinstance(given, list | tuple) and not all(issubclass(kind, _NUMBERS) for kind in set(map(type, given))):
-        return _stack(name, [_unlabelled(name, item, pandas) for item in given])
+    if isinstance(given, list | tuple):
+        if not all(issubclass(kind, _NUMBERS) for kind in set(map(type, given))):
+            return _stack(name, [_unlabelled(name, item, pandas) for item in given])
+        return _of_numbers(name, given), np.zeros(len(given), bool)
     if pandas is not None and isinstance(given, pandas.api.extensions.ExtensionArray):
         if isinstance(given.dtype, np.dtype):
             return _unlabelled(name, given.to_numpy(), pandas)
-        return _filled(np.asarray(pandas.isna(given), bool), given)
-    if type(given) is not np.ndarray and (lost := [attribute for attribute in _LOST if hasattr(given, attribute)]):
-        raise ValueError(
-            f"{name} must be plain numbers, got {type(given).__name__}, whose {lost[0]} would be lost; convert it to "
-            "the unit of the measure, and return an array"
-        )
+        return _filled(name, np.asarray(pandas.isna(given), bool), given)
+    _refuse_lost(name, [given])
     array = np.asarray(given)
     if array.dtype.hasobject:
         nothing = (None,) if pandas is None else (None, pandas.NA, pandas.NaT)
-        return _filled(np.array([any(item is absent for absent in nothing) for item in array.flat], bool), array)
-    if isinstance(given, list | tuple) and array.dtype.kind == "f" and set(map(type, given)) == {int}:
-        array = np.asarray(given, np.int64 if min(given) < 0 else np.uint64)  # instead of rounded integers
+        return _filled(name, np.array([any(item is absent for absent in nothing) for item in array.flat], bool), array)
     return array, np.zeros(array.shape, bool)
 
 
-def _filled(missing: np.ndarray, given: Any) -> Numbers:
+def _refuse_lost(name: str, items: Sequence[Any]) -> None:
+    """Raise ValueError for an object with units or a mask, also if it is a number."""
+    odd = {kind for kind in set(map(type, items)) if kind is not np.ndarray and kind.__module__ not in _PLAIN}
+    for item in items if odd else ():
+        if lost := [attribute for attribute in _LOST if type(item) in odd and hasattr(item, attribute)]:
+            raise ValueError(
+                f"{name} must be plain numbers, got {type(item).__name__}, whose {lost[0]} would be lost; convert it "
+                "to the unit of the measure, and return an array"
+            )
+
+
+def _of_numbers(name: str, items: Sequence[Any]) -> np.ndarray:
+    """Return numbers as an array; raise ValueError if it would round integers."""
+    _refuse_lost(name, items)
+    array = np.asarray(items)
+    if array.dtype.kind != "f" or not any(issubclass(kind, int | np.integer) for kind in set(map(type, items))):
+        return array
+    integers = [int(item) for item in items if isinstance(item, int | np.integer)]
+    if len(integers) == len(items):
+        least, greatest = min(integers), max(integers)
+        if least < 0 and greatest > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} must be integers of one dtype, int64 or uint64, got {least} and {greatest}")
+        return np.asarray(integers, np.int64 if least < 0 else np.uint64)
+    _refuse_rounded(name, integers, array.dtype)
+    return array
+
+
+def _refuse_rounded(name: str, integers: Iterable[int], dtype: np.dtype) -> None:
+    """Raise ValueError for integers that a dtype of floats cannot represent."""
+    for value in integers:
+        if abs(value) > _EXACT and int(dtype.type(value)) != value:
+            raise ValueError(
+                f"{name} must be integers or floats, got both, and the integer {value}, which {dtype} rounds; return "
+                "values of one dtype"
+            )
+
+
+def _filled(name: str, missing: np.ndarray, given: Any) -> Numbers:
     """Return objects as an array of numbers, with zeros in place of missing ones; other objects stay objects."""
     missing = missing.reshape(given.shape)
     kept = given[~missing].tolist()
     array = np.zeros(given.shape, object)
     if all(isinstance(item, _NUMBERS) for item in kept):
-        array = np.zeros(given.shape, np.asarray(kept).dtype if kept else float)
-        array[~missing] = kept
+        numbers = _of_numbers(name, kept)
+        array = np.zeros(given.shape, numbers.dtype if kept else float)
+        array[~missing] = numbers
     return array, missing
 
 
@@ -113,6 +174,8 @@ def _stack(name: str, parts: Sequence[Numbers], axis: int = 0) -> Numbers:
     """Stack arrays of numbers, and their masks."""
     arrays, masks = zip(*parts, strict=True)
     array = np.stack(arrays, axis=axis)
-    if array.dtype.kind == "f" and array.size and all(part.dtype.kind in "iu" for part in arrays):
-        raise ValueError(f"{name} must be integers of one dtype, got int64 and uint64, which NumPy rounds to floats")
+    if array.dtype.kind == "f":
+        for part in arrays:
+            if part.dtype.kind in "iu":
+                _refuse_rounded(name, part.ravel().tolist(), array.dtype)
     return array, np.stack(masks, axis=axis)

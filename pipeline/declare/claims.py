@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
+from types import EllipsisType
 from typing import Any, Literal
 
 from pipeline.declare.factors import Value
 from pipeline.errors import BadInputError
-from pipeline.redact import short_repr
+from pipeline.redact import format_error, short_repr
 
 Kind = Literal["conclusion", "addition", "self-check"]
 Verdict = Literal[
     "reproduced", "not reproduced", "holds", "does not hold", "passed", "failed", "corrected", "undecided"
 ]
 Check = Callable[[Any], "Finding"]
-Needs = Mapping[str, Mapping[str, Value | tuple[Value, ...]]]
-"""Panel -> dimension -> value or values that must be stored to decide a claim."""
+Needs = Mapping[str, Mapping[str, Value | tuple[Value | EllipsisType, ...]]]
+"""Panel -> dimension -> value or values that must be stored to decide a claim, which reads no others.
+
+A claim reads the other values of a dimension as well, if they are stored, after ``...`` in the tuple.
+"""
 
 EVERY_PANEL = ("*",)
 """All panels of a store, as panels that a claim reads if they are stored."""
@@ -76,8 +80,9 @@ class Erratum:
 class Look(Mapping[str, Any]):
     """Summaries of the panels that a claim declares, with the error level and the critical values of one look at them.
 
-    A check receives it. ``look[panel]`` is the whole summary of a panel, and `select` returns a part of it. Other
-    panels are refused, since nothing would ensure that their trials are complete.
+    A check receives it. ``look[panel]`` is the summary of a panel at the declared values, in the stored order; `select`
+    returns them in the declared order, without dimensions of a single value. Other panels are refused, and other values
+    are absent, since nothing would ensure that their trials are complete.
 
     Attributes
     ----------
@@ -99,6 +104,7 @@ class Look(Mapping[str, Any]):
     def __init__(self, claim: "Claim", summaries: Mapping[str, Any], share: float = 1.0) -> None:
         self._claim = claim
         self._summaries = summaries
+        self._parts: dict[str, Any] = {}
         self.share = share
 
     @property
@@ -121,13 +127,21 @@ class Look(Mapping[str, Any]):
         """Return a panel at the declared values; a dimension that is declared with one value is dropped."""
         summary = self[panel]
         declared = self._claim.declared.get(panel, {})
-        values = {dim: list(value) if isinstance(value, tuple) else value for dim, value in declared.items()}
-        return summary.sel({dim: value for dim, value in values.items() if dim in summary.dims})
+        values = {
+            dim: list(value) if isinstance(value, tuple) else value
+            for dim, value in declared.items()
+            if dim in summary.dims and not _reads_all(value)
+        }
+        return summary.sel(values)
 
     def __getitem__(self, panel: str) -> Any:
-        """Return the summary of a panel; raise BadInputError if the claim does not declare it, KeyError if absent."""
+        """Return a panel at the declared values; raise BadInputError if undeclared, KeyError if absent."""
         self._require_declared(panel)
-        return self._summaries[panel]
+        if panel not in self._parts:
+            summary = self._summaries[panel]
+            at = self._claim.positions_read(panel, summary) if self._claim.values_read(panel) else {}
+            self._parts[panel] = summary.isel(at) if at else summary
+        return self._parts[panel]
 
     def __contains__(self, panel: object) -> bool:
         self._require_declared(panel)
@@ -167,8 +181,24 @@ class Claim:
     def needs(self) -> dict[str, dict[str, tuple[Value, ...]]]:
         """Panel -> dimension -> values that must be stored to decide the claim."""
         return {
-            panel: {dim: value if isinstance(value, tuple) else (value,) for dim, value in values.items()}
+            panel: {
+                dim: tuple(needed for needed in value if needed is not ...) if isinstance(value, tuple) else (value,)
+                for dim, value in values.items()
+            }
             for panel, values in self.declared.items()
+        }
+
+    def values_read(self, panel: str) -> dict[str, tuple[Value, ...]]:
+        """Return dimension -> values of a panel that the claim reads, for dimensions of which it does not read all."""
+        declared = self.declared.get(panel, {})
+        return {dim: values for dim, values in self.needs.get(panel, {}).items() if not _reads_all(declared[dim])}
+
+    def positions_read(self, panel: str, summary: Any) -> dict[str, list[int]]:
+        """Return dimension -> positions of the values that the claim reads in a summary of a panel, in stored order."""
+        return {
+            dim: [k for k, value in enumerate(summary[dim].values.tolist()) if value in values]
+            for dim, values in self.values_read(panel).items()
+            if dim in summary.dims
         }
 
     def panels_read(self, stored: Iterable[str]) -> list[str]:
@@ -190,7 +220,13 @@ class Claim:
 
         `share` is the share of the claim's error level that this look at the data may spend.
         """
-        finding = self.check(Look(self, summaries, share))
+        try:
+            finding = self.check(Look(self, summaries, share))
+        except KeyError as error:
+            raise BadInputError(
+                f"the check of claim {self.name} must read what its needs declare, got {format_error(error)}; declare "
+                "the panels and values that it reads, and write ... after the values of a dimension to read all"
+            ) from error
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
 
@@ -212,7 +248,7 @@ def claim(
     """Declare a function of a `Look`, a mapping from panels to summaries, that returns a Finding, as a claim.
 
     A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
-    or has pending trials or too few of them at these values. The function can read the declared panels only.
+    or has pending trials or too few of them at these values. The function can read the declared panels and values only.
 
     Parameters
     ----------
@@ -220,8 +256,9 @@ def claim(
         Label that is unique in the study, and a sentence that can be understood on its own; by default the name of the
         function, with hyphens, and its docstring.
     needs : mapping of str to mapping
-        Panel -> dimension -> value, or tuple of values, that must be stored; ``{}`` for a whole panel. `Look.select`
-        returns a panel at these values.
+        Panel -> dimension -> value, or tuple of values, that must be stored; ``{}`` for a whole panel. The function
+        reads all values of the dimensions that are not named, and no others of those that are, unless the tuple ends
+        with ``...``: ``{"n": (10, ...)}`` needs n = 10, and reads, and requires trials of, each n that is stored.
     also : iterable of str
         Panels that the claim reads as well if they are stored, `EVERY_PANEL` for all. A claim must declare `needs` or
         `also`.
@@ -281,13 +318,26 @@ def _declared_needs(label: str, needs: Any) -> Needs:
             f"needs of claim {label} must map panels to mappings of dimensions to values, got {short_repr(needs)}; "
             "write {'PANEL': {}} for a whole panel"
         )
-    return {
+    declared = {
         panel: {
             dim: tuple(dict.fromkeys(value)) if isinstance(value, tuple | list) else value
             for dim, value in values.items()
         }
         for panel, values in needs.items()
     }
+    for panel, values in declared.items():
+        for dim, value in values.items():
+            if value is ... or (isinstance(value, tuple) and not value):
+                raise ValueError(
+                    f"claim {label} must need at least one value of {dim} of panel {panel}, got none; add values, or "
+                    f"omit {dim} to read all"
+                )
+    return declared
+
+
+def _reads_all(values: Any) -> bool:
+    """Return True for declared values of a dimension that end with ``...``."""
+    return isinstance(values, tuple) and any(value is ... for value in values)
 
 
 def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:

@@ -359,8 +359,8 @@ class Method:
         Name in the keys of random streams, as of a `Factor`.
     unseeded : bool
         True for a method whose numbers differ when it is evaluated again, such as a program without a seed. Other
-        methods are evaluated twice before a run, and refused if they differ. The note states it, and its stored numbers
-        are not compared with recomputed ones.
+        methods are evaluated twice in one process before a run, and refused if they differ; `verify` finds numbers that
+        differ between processes. The note states it, and its stored numbers are not compared with recomputed ones.
     """
 
     name: str

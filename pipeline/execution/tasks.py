@@ -28,6 +28,9 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.regions import count_positions
 from pipeline.stores.store import ResultStore
 
+COMPUTED: set[str] = set()
+"""Names of the studies of which this process has computed trials for a store."""
+
 _tasks: dict[str, Task] = {}
 _holders: Counter[str] = Counter()  # number of workers per run in this process
 _lock = threading.Lock()
@@ -116,6 +119,7 @@ def compute(
     study, store = task.opened()
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []
+    COMPUTED.add(study.name)
     stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
     with store.commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):

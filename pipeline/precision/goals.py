@@ -205,7 +205,7 @@ def _settings_of(claim: Claim, panel: Panel) -> list[int]:
     """Return the settings of a panel that a claim needs; all if it names no panel or no method."""
     if panel.name not in (claim.needs or claim.panels_read([panel.name])):
         return []
-    methods = claim.needs.get(panel.name, {}).get(panel.method_dim or "")
+    methods = claim.values_read(panel.name).get(panel.method_dim or "")
     return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]
 
 

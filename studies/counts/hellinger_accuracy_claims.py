@@ -46,7 +46,7 @@ def _beats_dimension(
         f"beats-dimension-{panel}",
         "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
         f"n > 400 ({model}).",
-        needs=at_poster([panel], *names, n=n),
+        needs=at_poster([panel], *names, n=(*n, ...)),
         place="Conclusion",
         erratum=erratum,
         level=0,
@@ -70,7 +70,7 @@ Pairs = tuple[tuple[str, str, str], ...]
 def _needs(pairs: Pairs) -> dict[str, dict[str, Any]]:
     """Return the needs of a claim about pairs: both mechanisms, at `_SIZES` if the panel has several sizes."""
     names = {panel: tuple(name for other, *two in pairs if other == panel for name in two) for panel, *_ in pairs}
-    sizes: dict[str, Any] = {panel: {"n": n} for panel, n in _SIZES.items()}
+    sizes: dict[str, Any] = {panel: {"n": (*n, ...)} for panel, n in _SIZES.items()}
     return {panel: at_poster([panel], *names[panel], **sizes.get(panel, {}))[panel] for panel in names}
 
 
@@ -254,7 +254,7 @@ def _compare(look: Look) -> Iterator[Finding]:
         )
 
 
-@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(_BALANCED, *_COMPARED))
+@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(_BALANCED, *_COMPARED, ...))
 def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
     """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
     (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
@@ -263,7 +263,7 @@ def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
     return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(SKEWED, *_COMPARED))
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(SKEWED, *_COMPARED, ...))
 def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
     """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
     every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
@@ -271,7 +271,7 @@ def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
     return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(["random"], *_COMPARED))
+@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(["random"], *_COMPARED, ...))
 def k_norm_is_closest_at_random_data(look: Look) -> Finding:
     """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
     posterior than every other private mechanism with an exact mean.

@@ -127,7 +127,7 @@ def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correcti
         "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
         f"n > 400, in the whole distribution of the distance and not only in its mean ({model}).",
         place=f"Conclusion and Figure {label}",
-        needs=at_poster([f"k{k}"], mechanism, "laplace-dimension", n=(500,)),
+        needs=at_poster([f"k{k}"], mechanism, "laplace-dimension", n=(500, ...)),
         erratum=Erratum(f"The same holds for the distribution of the distance ({k} categories).", correction),
     )
     def check(look: Look) -> Finding:

@@ -109,7 +109,7 @@ def _list_nearest(found: xr.DataArray) -> str:
     )
 
 
-@claim(kind="self-check", needs=in_panels(_PANELS, mechanism=("optimal",)))
+@claim(kind="self-check", needs=in_panels(_PANELS, mechanism=("optimal", ...)))
 @joined("Ratio of the worst case to that of optimal: {}.")
 def none_is_better(look: Look) -> Iterator[Finding]:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
@@ -126,7 +126,7 @@ def none_is_better(look: Look) -> Iterator[Finding]:
 @claim(
     place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
     kind="addition",
-    needs={"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}},
+    needs={"k2": {"mechanism": ("optimal", "geometric", ...), "prior": ("1:1",)}},
 )
 def geometric_is_nearest(look: Look) -> Finding:
     """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
@@ -163,7 +163,7 @@ def k_norm_is_near_optimal(look: Look) -> Iterator[Finding]:
 
 @p0(
     place="Motivation 1, judged by the worst case",
-    needs=in_panels(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE)),
+    needs=in_panels(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE, ...)),
     erratum=Erratum(
         "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",
         "Noise on the counts has a smaller distance there, except for the smallest data sets.",

@@ -151,7 +151,7 @@ _STATEMENTS = Panel(
 _UNIT_PRIOR = ("1:1",)
 
 
-_BETA_NEEDS: dict[str, Any] = {"beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}}
+_BETA_NEEDS: dict[str, Any] = {"beta": {"n": (100, ...), "successes": (*range(101), ...), "prior": _UNIT_PRIOR}}
 
 
 def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:

@@ -17,7 +17,7 @@ BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 """Numbers of records of the panel with two categories."""
 
 _LOCAL: dict[str, Any] = {
-    "prior": ("1:1", "0.01:100"),
+    "prior": ("1:1", "0.01:100", ...),
     "n": BINOMIAL_SIZES,
     "epsilon": (0.1, 1.0, 3.0),
     "mechanism": ("local",),

@@ -1,6 +1,7 @@
 """Factors and checks of the problems that the studies of counts share: prior, number of records, ε and δ."""
 
 from collections.abc import Iterable
+from types import EllipsisType
 from typing import Any
 
 from mechanisms import balanced_counts
@@ -55,7 +56,7 @@ _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, 
 """Number of categories of the panels of claims."""
 
 
-def at_poster(panels: Iterable[str], *mechanisms: str, **values: Any) -> dict[str, dict[str, Any]]:
+def at_poster(panels: Iterable[str], *mechanisms: str | EllipsisType, **values: Any) -> dict[str, dict[str, Any]]:
     """Return the needs of a claim about panels: mechanisms with the constants of the poster, and these values."""
     constants = {"epsilon": (1.0,), "delta": (1e-8,)}
     priors = {panel: ":".join("1" * _CATEGORIES[panel]) for panel in panels}

@@ -32,8 +32,8 @@ _ADDED: dict[str, Any] = {"kind": "addition"}
 
 
 def _ends(panel: str, *methods: str, most: int = 100_000) -> dict[str, dict[str, Any]]:
-    """Return the needs of a claim: the ends of the published grid, though verdicts cover all stored n and ε."""
-    return {panel: {"n": (10, most), "epsilon": (0.01, 0.1), "algorithm": methods}}
+    """Return the needs of a claim: the ends of the published grid; verdicts cover all stored n and ε."""
+    return {panel: {"n": (10, most, ...), "epsilon": (0.01, 0.1, ...), "algorithm": methods}}
 
 
 def _calibrated(panel: str, method: str, look: Look) -> Finding:
@@ -123,7 +123,7 @@ _UNCALIBRATED = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
 @p4(
     place="experiment",
     kind="addition",
-    needs=in_panels(EXPONENTIAL[1:], n=(1_000,), epsilon=(0.1,), algorithm=_UNCALIBRATED),
+    needs=in_panels(EXPONENTIAL[1:], n=(1_000, ...), epsilon=(0.1, ...), algorithm=_UNCALIBRATED),
     min_trials=_FEWEST_FOR_PUBLISHED,
     erratum=Erratum(
         "The sampler for truncated families is calibrated.",

@@ -135,7 +135,7 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
     @claim(
         f"exact-methods-are-calibrated-{panel}",
         f"Posterior quantiles and ranks of the exact methods are uniform (panel {panel}).",
-        needs={panel: {"n": (100,), "epsilon": (1.0,), "algorithm": methods}},
+        needs={panel: {"n": (100, ...), "epsilon": (1.0, ...), "algorithm": methods}},
         kind="addition",
         min_trials=1_000,
     )
@@ -150,7 +150,7 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
 
 @claim(
     kind="self-check",
-    needs={"normal": {"n": (100,), "epsilon": (1.0,), "algorithm": ("data-augmentation",)}},
+    needs={"normal": {"n": (100, ...), "epsilon": (1.0, ...), "algorithm": ("data-augmentation",)}},
     also=_EXACT_METHODS,
 )
 @joined(
@@ -173,7 +173,7 @@ def chains_are_long_enough(look: Look) -> Iterator[Finding]:
 @p4(
     place="Algorithm 1",
     kind="addition",
-    needs={"binomial": {"n": (100, 1_000), "epsilon": (1.0, 3.0), "algorithm": ("gibbs",)}},
+    needs={"binomial": {"n": (100, 1_000, ...), "epsilon": (1.0, 3.0, ...), "algorithm": ("gibbs",)}},
     min_trials=1_000,
 )
 def normal_approximation_fails(look: Look) -> Finding:
@@ -190,7 +190,7 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
     return (one["distance_mean"] * np.sqrt(one["ess_mean"])).dropna("n", how="all")
 
 
-@claim(kind="addition", needs={"edge": {"n": (100, 1_000), "algorithm": ("gibbs-exact", "data-augmentation")}})
+@claim(kind="addition", needs={"edge": {"n": (100, 1_000, ...), "algorithm": ("gibbs-exact", "data-augmentation")}})
 @joined(f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.")
 def exact_at_the_edge(look: Look) -> Iterator[Finding]:
     """For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only."""
@@ -199,7 +199,7 @@ def exact_at_the_edge(look: Look) -> Iterator[Finding]:
         yield verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
 
 
-@p4(place="Algorithm 1", kind="addition", needs={"edge": {"n": (100, 1_000_000), "algorithm": ("gibbs", "exact")}})
+@p4(place="Algorithm 1", kind="addition", needs={"edge": {"n": (100, 1_000_000, ...), "algorithm": ("gibbs", "exact")}})
 def approximation_does_not_vanish(look: Look) -> Finding:
     """For the release y = 0, the error of the Gibbs sampler with normal approximations does not decrease with the
     number of records.
@@ -218,7 +218,7 @@ def _augmentation_is_exact(panel: str) -> Claim:
         f"augmentation-is-exact-{panel}",
         "Draws by data augmentation differ from the exact posterior by sampling error only, with records dropped "
         f"or clamped (panel {panel}).",
-        needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation",)}},
+        needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation", ...)}},
         kind="addition",
     )
     def check(look: Look) -> Finding:
@@ -245,7 +245,7 @@ def _expected_variance(ds: xr.Dataset) -> xr.DataArray:
 
 def _in_binomial(*methods: str) -> dict[str, dict[str, Any]]:
     """Return the needs of a claim that methods are compared in the panel `binomial`."""
-    return {"binomial": {"n": (10, 1_000), "epsilon": (0.1, 3.0), "algorithm": methods}}
+    return {"binomial": {"n": (10, 1_000, ...), "epsilon": (0.1, 3.0, ...), "algorithm": methods}}
 
 
 def _suffices(look: Look, method: str, peer: str, noise_counts: bool) -> Finding:
@@ -287,7 +287,7 @@ def _k_norm_is_narrower(panel: str) -> Claim:
         f"Posteriors given K-norm noise are narrower than given Laplace noise at equal epsilon (panel {panel}).",
         place="section 2",
         kind="addition",
-        needs={panel: {"n": (100,), "noise": ("laplace", "k-norm"), "algorithm": ("exact",)}},
+        needs={panel: {"n": (100, ...), "noise": ("laplace", "k-norm"), "algorithm": ("exact",)}},
     )
     def check(look: Look) -> Finding:
         ds = look[panel].sel(algorithm="exact")

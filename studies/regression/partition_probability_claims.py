@@ -225,7 +225,7 @@ _AT_THE_SLOPE = ("normality-noiseless", "normality-corrected-noiseless", "fisher
 
 @p2(
     place="sections 3.1.1 and 3.2.1",
-    needs=in_panels(("default", "zellner-partition"), cutoff=(0.0,), algorithm=("full", *_AT_THE_SLOPE)),
+    needs=in_panels(("default", "zellner-partition"), cutoff=(0.0, ...), algorithm=("full", *_AT_THE_SLOPE)),
     erratum=Erratum(
         "Zellner's g is the number of rows of a partition.",
         "g = n in every partition; otherwise each posterior is shrunk by six posterior standard deviations.",

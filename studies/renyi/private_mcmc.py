@@ -209,7 +209,7 @@ def one_draw_at_small_budgets(look: Look) -> Finding:
     kind="addition",
     min_trials=10,
     leads=True,
-    needs=in_panels(LABELS, epsilon=(10.0,), mechanism=(_EXACT, _ONE, *_MANY)),
+    needs=in_panels(LABELS, epsilon=(10.0, ...), mechanism=(_EXACT, _ONE, *_MANY)),
 )
 @joined(
     "Energy distance over that of one draw from the posterior, langevin and glm-gdp at epsilon = 10, and the mechanism "
@@ -268,7 +268,7 @@ def no_intervals(look: Look) -> Iterator[Finding]:
 @claim(
     kind="addition",
     min_trials=20,
-    needs={"simulated": {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("langevin",)}},
+    needs={"simulated": {"beta": (0.1, ...), "epsilon": (10.0, ...), "mechanism": ("langevin",)}},
 )
 def coverage_where_planned(look: Look) -> Finding:
     """If the planner allows intervals, central 95 % intervals of the published iterates of a Langevin chain
@@ -287,7 +287,7 @@ def coverage_where_planned(look: Look) -> Finding:
     )
 
 
-_STEP_NEEDS: dict[str, Any] = {"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8)}}
+_STEP_NEEDS: dict[str, Any] = {"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8, ...)}}
 
 
 @claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)

@@ -44,7 +44,7 @@ def theorems_hold(look: Look) -> Finding:
 
 @p3(
     place="section 4.2",
-    needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
+    needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6, ...)}},
     erratum=Erratum(
         "Theorem 16's bound is tight for logistic regression.",
         "It is tight from two dimensions on, in the limit of a weak prior.",
@@ -66,7 +66,7 @@ def bound_is_tight(look: Look) -> Finding:
 
 @p3(
     place="section 4.1, example",
-    needs={"links": {"order": (1.0,), "n": (1,), "link": LINKS}},
+    needs={"links": {"order": (1.0, ...), "n": (1, ...), "link": LINKS}},
     leads=True,
     erratum=Erratum(
         "Theorem 16 covers probit and complementary log-log regression.",
@@ -102,7 +102,15 @@ def links_satisfy_the_theorems(look: Look) -> Finding:
 
 @claim(
     kind="self-check",
-    needs={"links": {"n": (1,), "order": (1.5, 2.0, 5.0), "reach": (10.0, 80.0), "link": LINKS, "precision": (1.0,)}},
+    needs={
+        "links": {
+            "n": (1,),
+            "order": (1.5, 2.0, 5.0, ...),
+            "reach": (10.0, 80.0, ...),
+            "link": LINKS,
+            "precision": (1.0,),
+        }
+    },
 )
 def orders_that_diverge(look: Look) -> Finding:
     """Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the complementary
@@ -131,7 +139,7 @@ def published_loss(ds: xr.Dataset) -> xr.DataArray:
 
 @p3(
     place="section 5.2, after Wang, Fienberg & Smola 2015",
-    needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
+    needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000, ...), "beta": (0.001, 10.0, ...)}},
     kind="addition",
     erratum=Erratum(
         "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
@@ -155,7 +163,7 @@ def ops_loss(look: Look) -> Finding:
 
 @p3(
     place="section 5.2",
-    needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
+    needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000, ...), "beta": (0.001, 10.0, ...)}},
     erratum=Erratum(
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
         "It is better only against the published guarantee of OPS.",
@@ -199,7 +207,7 @@ def suprema_are_exact(look: Look) -> Iterator[Finding]:
 
 @p3(
     place="section 5.1",
-    needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
+    needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30, ...)}},
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
 )
 def gaussian_variance(look: Look) -> Finding:

@@ -161,7 +161,7 @@ _BOUNDS = replace(
 
 
 _CURVES = in_panels(
-    _NAMES, coefficient=_COEFFICIENTS, order=(1.0, 1.05, 2.0, 6.95, 7.0, 20.0), prior=("6:12",), n=(100,)
+    _NAMES, coefficient=_COEFFICIENTS, order=(1.0, 1.05, 2.0, 6.95, 7.0, 20.0, ...), prior=("6:12",), n=(100,)
 )
 """Needs of all claims about curves: the published values in both panels."""
 
@@ -230,7 +230,14 @@ def corners_are_the_supremum(look: Look) -> Finding:
 
 @claim(
     kind="addition",
-    needs={"dirichlet-bounds": {"coefficient": (0.1, 1.0), "order": (1.0, 2.0, 10.0), "prior": ("6:12",), "n": (100,)}},
+    needs={
+        "dirichlet-bounds": {
+            "coefficient": (0.1, 1.0, ...),
+            "order": (1.0, 2.0, 10.0, ...),
+            "prior": ("6:12",),
+            "n": (100,),
+        }
+    },
 )
 def dirichlet_bounds(look: Look) -> Finding:
     """Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice

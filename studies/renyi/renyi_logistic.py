@@ -143,8 +143,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def _ends(*mechanisms: str, panels: Iterable[str] = LABELS) -> dict[str, dict[str, Any]]:
-    """Return the needs of a claim: the ends of the published grid, though verdicts cover all stored ε and orders."""
-    return in_panels(panels, order=(1.0, 10.0, 100.0), epsilon=(math.exp(-5), math.exp(3)), mechanism=mechanisms)
+    """Return the needs of a claim: the ends of the published grid; verdicts cover all stored ε and orders."""
+    orders, epsilons = (1.0, 10.0, 100.0, ...), (math.exp(-5), math.exp(3), ...)
+    return in_panels(panels, order=orders, epsilon=epsilons, mechanism=mechanisms)
 
 
 def _of_pairs(pairs: Pairs) -> dict[str, dict[str, Any]]:

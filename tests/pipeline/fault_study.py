@@ -57,7 +57,7 @@ def misbehave(how):
     elif how == "exit":
         os._exit(0)
     elif how == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
+        signal.raise_signal(signal.SIGSEGV)  # in this thread; os.kill may return before the process ends
     elif how == "some memory":
         held = np.ones(2**25)  # 256 MB
         time.sleep(0.3)

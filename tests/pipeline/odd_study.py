@@ -52,6 +52,48 @@ class UncallableError(Exception):
         super().__init__("cannot be unpickled")
 
 
+class HostileError(Exception):
+    def __getattribute__(self, name):
+        raise PanicError(name)
+
+
+class TracelessError(Exception):
+    @property
+    def __traceback__(self):
+        raise PanicError("no traceback")
+
+
+class ClasslessError(Exception):
+    @property
+    def __class__(self):
+        raise PanicError("no class")
+
+
+class NamelessMeta(type):
+    @property
+    def __name__(cls):
+        raise PanicError("no name")
+
+
+class NamelessError(Exception, metaclass=NamelessMeta):
+    def __str__(self):
+        raise PanicError("no text")
+
+
+class OddText(str):
+    def __len__(self):
+        raise PanicError("no length")
+
+
+class OddTextError(Exception):
+    def __str__(self):
+        return OddText("odd")
+
+
+class Length(float):
+    units = "cm"
+
+
 class Quantity:
     units = "cm"
 
@@ -191,6 +233,11 @@ CASES = {
     "execution": raising(lambda: ExecutionError("stop")),
     "transient": raising(lambda: TransientError("again")),
     "unprintable": raising(UnprintableError),
+    "hostile-attributes": raising(HostileError),
+    "hostile-traceback": raising(TracelessError),
+    "hostile-class": raising(ClasslessError),
+    "hostile-name": raising(NamelessError),
+    "hostile-text": raising(OddTextError),
     "unpicklable": raising(UnpicklableError),
     "uncallable": raising(lambda: UncallableError(1, 2)),
     "surrogate": raising(lambda: ValueError("file \udcff")),
@@ -239,9 +286,23 @@ CASES = {
     "other-dimensions": returning(labelled(LEVELS, ("level", "draw")), "!!!!", "x must have the dimensions", **WIDE),
     "decimals": returning(lambda x, trials: [decimal.Decimal(str(one)) for one in x], "!!!!", "x must be real numbers"),
     "units": returning(lambda x, trials: Quantity(), "!!!!", "x must be plain numbers, got Quantity"),
+    "units-of-items": returning(
+        lambda x, trials: with_missing(x, trials, Length(1.0)),
+        "o!oo",
+        "x must be plain numbers, got Length, whose unit",
+    ),
+    "units-of-objects": returning(
+        lambda x, trials: np.array(with_missing(x, trials, Length(1.0)), object), "o!oo", "x must be plain numbers"
+    ),
     "complex": returning(lambda x, trials: x + 1j, "!!!!", "x must be real numbers, got dtype complex128"),
     "fractions": returning(lambda x, trials: x + 0.5, "!!!!", "x must be an integer in", dtype="int64"),
     "large-integers": returning(lambda x, trials: [2**63 + 1] * len(x), dtype="uint64"),
+    "mixed-numbers": returning(
+        lambda x, trials: [[one, 2**53 + int(t == ODD)] for one, t in zip(x, trials, strict=True)],
+        "o!oo",
+        "the integer 9007199254740993, which float64 rounds",
+        **WIDE,
+    ),
     # actions
     "fork-exits": forked(lambda: os._exit(0)),
     "fork-raises": forked(recurse),
@@ -252,6 +313,7 @@ CASES = {
     "prints": calling(print_much),
     "mutates-containers": Case(mutated),
     "mutates-arrays": Case(written, "!!!!", "read-only"),
+    "fewer-nested-calls": calling(lambda: sys.setrecursionlimit(60)),
     "global-state": calling(change_state),
 }
 SIMULATIONS = {

@@ -91,6 +91,64 @@ def test_claim_about_every_panel_needs_all_that_are_stored():
     assert judged(positive, {}) == ("undecided", "The store has no panel that the claim reads.")
 
 
+def other(needs, read):
+    """Return a claim with a function that reads the data."""
+
+    @claim("other", "All means are 1.", kind="self-check", needs=needs)
+    def check(look):
+        return verdict((read(look) == 1).all(), f"{read(look).size} means.")
+
+    return check
+
+
+def of_sizes(**by_size):
+    """Return the summary of a panel with other numbers at n = 2."""
+    ds = summary()
+    return ds.assign({name: ds[name].where(ds.n == 1, value) for name, value in by_size.items()})
+
+
+@pytest.mark.parametrize("needed", [1, (1,)], ids=["value", "tuple"])
+def test_check_reads_the_declared_values_only(needed):
+    """A check cannot decide a claim by values whose trials nothing counts."""
+    few = {"p": of_sizes(n_ok=5, x_mean=-1.0)}
+    whole = other({"p": {"n": needed}}, lambda look: look["p"]["x_mean"])
+    assert judged(whole, few) == ("passed", "2 means.")
+    assert judged(other({"p": {}}, lambda look: look["p"]["x_mean"]), few)[0] == "undecided"
+    by_name = other({"p": {"n": needed}}, lambda look: look["p"]["x_mean"].sel(n=2))
+    message = r"^the check of claim other must read what its needs declare, got KeyError: .*; declare the panels and v"
+    with pytest.raises(BadInputError, match=message):
+        judged(by_name, few)
+    look = Look(whole, few)
+    assert [ds.n.values.tolist() for ds in (*look.values(), *dict(look).values(), look.get("p"))] == [[1]] * 3
+
+
+def test_declared_values_are_read_in_the_stored_order_and_selected_in_the_declared_one():
+    look = Look(other({"p": {"n": (2, 1), "algorithm": "b"}}, lambda look: 1), {"p": summary()})
+    assert look["p"].x_mean.dims == ("n", "algorithm")
+    assert look["p"].n.values.tolist() == [1, 2]
+    assert look.select("p").x_mean.dims == ("n",)
+    assert look.select("p").n.values.tolist() == [2, 1]
+
+
+def test_check_reads_all_values_of_a_dimension_on_demand_if_they_are_complete():
+    declared = other({"p": {"n": (1, ...), "algorithm": ("a",)}}, lambda look: look["p"]["x_mean"])
+    assert declared.needs == {"p": {"n": (1,), "algorithm": ("a",)}}
+    assert judged(declared, {"p": summary()}) == ("passed", "2 means.")
+    assert judged(declared, {"p": of_sizes(x_mean=-1.0)}) == ("failed", "2 means.")
+    few = "A method of panel p has 5 ok trials, needed: 100."
+    assert judged(declared, {"p": of_sizes(n_ok=5)}) == ("undecided", few)
+    assert judged(declared, {"p": summary().isel(n=[1])}) == ("undecided", "Panel p has no n = 1.")
+    look = Look(declared, {"p": summary()})
+    assert look.select("p").x_mean.shape == (2, 1)
+
+
+@pytest.mark.parametrize("values", [(), [], ...], ids=repr)
+def test_dimension_without_values_is_refused(values):
+    message = "claim late must need at least one value of n of panel p, got none; add values, or omit n to read all"
+    with pytest.raises(ValueError, match=message):
+        declare({"p": {"n": values}, "q": {}})
+
+
 @pytest.mark.parametrize(
     ("needs", "message"),
     [

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.failures import describe_reported
-from pipeline.blocks.returned import as_numbers
+from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.stores.commits import Planned, cause_of, without_rerun
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
@@ -313,6 +314,57 @@ def test_rounding_to_a_floating_dtype_and_exact_casts_are_allowed(dtype, given):
     np.testing.assert_array_equal(outcome.values["x"], np.asarray(given).astype(dtype))
 
 
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [np.uint64(LARGE), np.int64(1)],
+        [LARGE, 1.0],
+        (1.0, np.int64(LARGE)),
+        [np.array(LARGE), 1.0],
+        np.array([LARGE, 1.0], object),
+        pd.Series([LARGE, 1.0], dtype=object),
+        [LARGE, -1],
+    ],
+    ids=repr,
+)
+def test_large_integers_in_a_list_are_exact(given):
+    """Trials of one block may return integers and floats; each is evaluated by itself if a float rounds an integer."""
+
+    def evaluate(data, setting, streams):
+        chosen = [given[trial] for trial in streams.trials]
+        return {"x": chosen if isinstance(given, list | tuple) else np.array(chosen, object)}
+
+    outcome = outcome_of(evaluate, trials=2, measures=(Measure("x", "", dtype="int64"),))
+    assert outcome.status.tolist() == [OK, OK]
+    assert outcome.values["x"].tolist() == [int(value) for value in given]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [[LARGE, 1.0], [np.uint64(LARGE), np.float32(1)], np.array([LARGE, 1.0], object), [np.array(LARGE), 1.0]],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_large_integer_that_a_float_in_the_same_trial_would_round_fails_it(row, dtype):
+    outcome = outcome_of(
+        lambda data, setting, streams: {"x": [row if trial else [1, 2.0] for trial in streams.trials]},
+        trials=2,
+        measures=(Measure("x", "", dims=("a",), dtype=dtype),),
+        outputs=(Factor("a", (1, 2), ""),),
+    )
+    assert outcome.status.tolist() == [OK, FAILED]
+    assert "x must be integers or floats, got both, and the integer 9007199254740993, which" in outcome.error[1]
+
+
+@pytest.mark.parametrize("rows", [[[LARGE, 1], [1.0, 2.0]], pd.DataFrame({"a": [LARGE, 1], "b": [1.0, 2.0]})], ids=str)
+def test_rows_of_several_dtypes_are_not_rounded(rows):
+    with pytest.raises(ValueError, match="which float64 rounds"):
+        as_numbers("x", rows, {"trial": range(2), "a": ("a", "b")})
+
+
 @pytest.mark.parametrize("given", [np.array(["1", "2"]), np.array([1j, 2]), np.array([2**70, None])])
 def test_values_that_are_not_numbers_fail(given):
     outcome = outcome_of(lambda data, setting, streams: {"x": given[list(streams.trials)]}, trials=2)
@@ -356,6 +408,37 @@ def test_reported_error_may_be_none_or_an_exception():
     outcome = outcome_of(lambda data, *_: {"x": data, "error": [None, ValueError("bad"), ""]}, trials=3)
     assert outcome.status.tolist() == [OK, FAILED, OK]
     assert outcome.error.tolist() == ["", "bad", ""]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pd.Series(["", "bad", pd.NA]),
+        pd.Series([None, "bad", np.nan], dtype=object),
+        pd.array([None, "bad", None], dtype="string"),
+        np.ma.masked_array(["one", "bad", "other"], [True, False, True]),
+        np.array([pd.NaT, "bad", np.ma.masked], dtype=object),
+        xr.DataArray(["", "bad", ""], dims="trial", coords={"trial": [0, 1, 2]}),
+        ["", " bad\n", None],
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_missing_reason_is_no_failure(error):
+    outcome = outcome_of(lambda data, *_: {"x": data, "error": error}, trials=3)
+    assert outcome.error.tolist() == ["", "bad", ""]
+    assert outcome.status.tolist() == [OK, FAILED, OK]
+
+
+def test_reasons_in_another_order_than_the_trials_are_refused():
+    message = "'error' must have the values of trial in order, 0, 1, 2, got the labels 2, 1, 0"
+    with pytest.raises(ValueError, match=message):
+        as_reasons(pd.Series(["", "", "bad"], index=[2, 1, 0]), {"trial": range(3)})
+
+
+def test_blank_reason_is_a_failure_with_a_cause():
+    outcome = outcome_of(lambda data, *_: {"x": data, "error": ["", " ", "\n"]}, trials=3)
+    assert outcome.status.tolist() == [OK, FAILED, FAILED]
+    assert outcome.error.tolist() == ["", "str", "str"]
 
 
 def test_invalid_value_of_a_deterministic_panel_fails():

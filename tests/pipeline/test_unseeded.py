@@ -92,7 +92,11 @@ def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_
 
 
 def test_method_that_sometimes_fails_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match=r"^method odd of panel p must .*got different statuses from two calls"):
+    message = (
+        r"^method odd of panel p must .*got different statuses, failed \(test_unseeded.py:\d+: ArithmeticError: "
+        r"unlucky\) and ok, from two calls; draw"
+    )
+    with pytest.raises(BadInputError, match=message):
         run(study_of(Method("odd", sometimes_fails)), tmp_path / "s.zarr", progress=False)
 
 
@@ -128,6 +132,37 @@ def test_unseeded_method_is_stored_shown_and_not_compared(tmp_path):
     assert all(again.equal for again in rerun_trial(store, study, "p", {}, 2))
     assert extend(store, study=study, trials=5, progress=False).complete  # compares the other method only
     assert (xr.open_zarr(store.url, group="p").status == 1).all()
+
+
+def draw_per_process():
+    """Return a number without a seed, which does not change within a process."""
+    if not drawn:
+        drawn.append(np.random.default_rng().random())
+    return drawn[0]
+
+
+def hashed(data, setting, streams):
+    return {"x": data + hash("text") % 1000}
+
+
+def cached(data, setting, streams):
+    return {"x": data + draw_per_process()}
+
+
+def located(data, setting, streams):
+    return {"x": data + id(drawn) % 10**6}
+
+
+drawn = []
+
+
+def test_randomness_that_is_constant_within_a_process_is_found_by_verify(tmp_path):
+    """Evaluations before a run are in one process, and give equal numbers; `verify` uses another one."""
+    study = study_of(*(Method(evaluate.__name__, evaluate) for evaluate in (seeded, hashed, cached, located)))
+    store = run(study, tmp_path / "s.zarr", progress=False)
+    found = verify(store.url, sample=None, study=study)
+    assert {problem.where.split(", ")[1] for problem in found.problems} == {"hashed", "cached", "located"}
+    assert {(problem.variable, problem.damage.kind) for problem in found.problems} == {("x", "different")}
 
 
 def test_declaration_is_part_of_the_spec(tmp_path):

@@ -33,7 +33,7 @@ from pipeline import Factor, Measure, Method, Panel, Study
 
 def simulate(cell, streams):
     for _ in range(1000 * (cell["n"] == 1)):
-        if Path("go").exists():
+        if Path("go").exists() or not Path("s.zarr").exists():  # first trials are evaluated before the store exists
             break
         time.sleep(0.1)
     return streams.uniforms(1)[:, 0]

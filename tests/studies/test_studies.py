@@ -135,36 +135,6 @@ def test_case_has_two_decided_verdicts_on_every_claim(study):
     assert {name for name, words in expected.items() if len(words - {"undecided"}) < 2} == set()
 
 
-def at_declared_values(claim, summaries):
-    """Return the summaries with the values that a claim needs, without the other values of these dimensions."""
-    selected = dict(summaries)
-    for panel, needed in claim.needs.items():
-        dims = {dim: values for dim, values in needed.items() if dim in summaries[panel].dims}
-        stored = {dim: [value for value in values if value in summaries[panel][dim]] for dim, values in dims.items()}
-        selected[panel] = summaries[panel].sel(stored)  # cases may lack sizes
-    return selected
-
-
-@every_study
-def test_claims_read_no_values_but_declared_ones(study, summaries):
-    """A check finds all that it reads among the values that its claim needs."""
-    prepared = CASES[study.name].prepare(summaries)
-    for claim in study.claims:
-        claim.judge(at_declared_values(claim, prepared))
-
-
-def test_claim_that_reads_other_values_is_found():
-    @pipeline.claim("other", kind="self-check", needs={"p": {"n": (1,)}})
-    def other(look):
-        """Both values are equal."""
-        return pipeline.verdict(look["p"]["x"].sel(n=1) == look["p"]["x"].sel(n=2), "They are.")
-
-    summaries = {"p": xr.Dataset({"x": ("n", [3.0, 3.0])}, {"n": [1, 2]})}
-    assert other.judge(summaries).verdict == "passed"
-    with pytest.raises(KeyError):
-        other.judge(at_declared_values(other, summaries))
-
-
 @every_study
 def test_claims_without_panels_are_undecided(study):
     for finding in findings(study, {}).values():
