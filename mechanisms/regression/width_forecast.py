@@ -10,8 +10,8 @@ a = e_j − x̄_j·e₀ and c = (−θ₀, −θ, 1), so that its variance is
 where v and v′ are the variances of entries of M off the diagonal and on it. The standard deviation of slope j is
 √v_j/(n·s_j²). The intercept is the value of the line where all columns are 0 in their own units.
 
-What is unknown is a range: features have a spread of 0.1 to 0.5 half widths of their range and a mean in its middle or
-half way to its end, or values 0 and 1 with a prevalence of 0.05 to 0.5. A public guess narrows it.
+The forecast is a range over unknown columns: features have a spread of 0.1 to 0.5 half widths of their range and a mean
+in its middle or half way to its end, or values 0 and 1 with a prevalence of 0.05 to 0.5. A public guess narrows it.
 """
 
 from __future__ import annotations
