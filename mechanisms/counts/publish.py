@@ -101,7 +101,7 @@ def publish_counts(
     entry.validate(np.ones(c.size), c, epsilon, delta)
     n, k, vector = int(c.sum()), c.size, None
     if isinstance(release, Rehearsal):
-        rng = np.random.default_rng(release.seed)
+        rng = release.generator("publish_counts")
         released = entry.build(np.ones(k), c, epsilon, delta).sample(rng, 1)[0]
         return PublishedCounts(entry.name, released, None, guarantee=None, rehearsal=True)
     sampler = entry.exact_noise(k, epsilon, delta)

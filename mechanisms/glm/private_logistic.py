@@ -126,7 +126,7 @@ def private_logistic(
     chain = last_langevin(n, beta, epsilon, delta * (1.0 - _RESERVED), norm_bound * (1.0 + _INFLATION))
     bits = noise_bits(chain, d, delta)
     if isinstance(release, Rehearsal):
-        return PrivateWeights(chain.sample(np.random.default_rng(release.seed), X, y)[0, 0], chain, None)
+        return PrivateWeights(chain.sample(release.generator("private_logistic"), X, y)[0, 0], chain, None)
     unit = math.sqrt(chain.step) * 2.0**-bits
     slope, weights, noise = _slope_of(X, y), np.zeros(d), release.enter()
     for _ in range(chain.n_steps):

@@ -174,8 +174,8 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
             if budget[0] < 0:
                 raise ValueError(
                     f"the exact posterior must take less than about 30 s, got more for noise of scale "
-                    f"{model.noise.scale * unit:.3g} and contributions with a range of {reach * unit:.3g}; state noise "
-                    "of a larger scale, or use the posterior without noise, which is nearly the same"
+                    f"{model.noise.scale * unit:.3g} and contributions with a range of {reach * unit:.3g}; choose "
+                    "less precise noise, narrower bounds or a larger variance of a record"
                 )
         return phi, np.where(known, found + log_prior, bound), error
 

@@ -18,7 +18,7 @@ from mechanisms.arguments import Floats
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import QuadraturePosterior, exact_posterior
-from mechanisms.inference.families import MODELS
+from mechanisms.inference.families import MODELS, NORMAL
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.marginal import marginal_posterior, validate_marginal_prior
@@ -32,6 +32,7 @@ _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
 _MAX_COUNTS = 20_000_000  # largest number of values of a binomial count
 _REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the noise; largest sum of all windows
+_WIDEST = 10_000  # largest width of bounds in standard deviations of normal records, whose posterior takes up to 30 s
 _MAX_RECORDS = 100_000  # largest number of records in data augmentation, which takes 2 ms per iteration
 
 
@@ -177,7 +178,11 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
         rule = "prior must have shape > 0.5, as the mean has no expectation otherwise"
         raise ValueError(f"{rule}, got {hyperparameters[2]:g}; raise it, or pass a finite parameter_range")
-    is_wide = model.entry.integer_records and np.ptp(model.contribution_range()) > _MAX_WIDTH
+    width = float(np.ptp(model.contribution_range()))
+    if model.entry.code == NORMAL and width > _WIDEST * math.sqrt(model.variance):
+        rule = f"bounds must be at most {_WIDEST:,} standard deviations of a record apart"
+        raise ValueError(f"{rule}, got {width / math.sqrt(model.variance):,.0f}; check the units, or narrow the bounds")
+    is_wide = model.entry.integer_records and width > _MAX_WIDTH
     if not (model.entry.has_square or is_wide):
         return Choice("exact", "the likelihood of a sum of bounded contributions is an inverse transform")
     if n <= _MAX_RECORDS:

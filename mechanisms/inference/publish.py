@@ -123,7 +123,7 @@ def release_sums(
     sensitivity = model.sensitivity(relation)
     noise = calibrated_noise("laplace", sensitivity, epsilon)
     if isinstance(release, Rehearsal):
-        rng, s = np.random.default_rng(release.seed), model.statistic(records)
+        rng, s = release.generator("publish_sums"), model.statistic(records)
         return PublishedSums(s + noise.sample(rng, s.shape), noise.scale, 0.0, guarantee=None, rehearsal=True)
     unit = math.ldexp(1.0, math.frexp(min(noise.scale, sensitivity))[1] - 1 - _BITS)
     unit = min(unit, 1.0) if model.entry.integer_records else unit

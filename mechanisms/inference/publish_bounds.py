@@ -91,7 +91,7 @@ def publish_bounds(
     --------
     >>> incomes = np.random.default_rng(1).lognormal(10.4, 0.6, 1000)
     >>> publish_bounds(incomes, epsilon=0.5, rehearsal_seed=1)
-    (4096.0, 131072.0)
+    (8192.0, 131072.0)
     """
     guarantee = Guarantee(validate_epsilon(epsilon))
     release = check_release(guarantee, "publish_bounds", rehearsal_seed, ledger, before_release)
@@ -103,7 +103,7 @@ def publish_bounds(
         raise ValueError(f"{rule}, got {epsilon:g}; increase it, or state public bounds")
     counts = count_bins(records)
     if isinstance(release, Rehearsal):
-        rng = np.random.default_rng([release.seed, 2])
+        rng = release.generator("publish_bounds")
         return choose_bounds(counts + Noise("geometric", scale).sample(rng, counts.shape), scale)
     noise = Noise("geometric", laplace_scale_for(2, epsilon))
     sampler = noise.exact_sampler(counts.size)

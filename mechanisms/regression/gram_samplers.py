@@ -1,27 +1,27 @@
 """Samplers of the coefficients of a linear regression given a noisy Gram matrix, each for a stated joint model.
 
-Scaled records u = (x, y) ∈ R^p have a normal distribution N(μ, Ψ), with the prior of `RegressionPrior`. The
-coefficients are those of the regression of y on x: θ = Ψ_xx⁻¹Ψ_xy, θ₀ = μ_y − θ·μ_x and σ² = Ψ_yy − θ·Ψ_xy; so θ | σ² ~
-N(0, σ²/λ·I) and σ² ~ InverseGamma(ν/2, λ/2). The methods differ in the model of the statistic G given (μ, Ψ).
+Scaled records u = (x, y) ∈ R^p have a normal distribution N(μ, Ψ). Its prior is `gram_priors.RegressionPrior`, but for
+the published sampler and its variants, which need `gram_priors.ConjugatePrior`. The coefficients are those of the
+regression of y on x. The methods differ in the model of the statistic G given (μ, Ψ).
 
 =======================  =========================================================================================
 method                   model of G, and chain
 =======================  =========================================================================================
-normal-covariates        Exact for records that no bound clamps: ū is normal and S = Σ(u − ū)(u − ū)ᵀ Wishart. With
-                         (μ, Ψ) integrated out, ln p(ū, S) = (n−p−2)/2·ln|S| − (n+ν)/2·ln|λI + S + κn/(κ+n)·ūūᵀ|.
-                         Metropolis steps in (ū, S); (μ, Ψ) given (ū, S) is drawn exactly. Draws of
-                         ``normal-covariates-records`` are of the least-squares regression of the n records, which an
-                         analysis without privacy returns, with σ² its mean squared residual.
-noise-aware              Normal, with the moments of G (Bernstein & Sheldon 2019). Their step, the draw from a product
-                         of normal densities followed by a conjugate draw of (μ, Ψ), is a proposal, which
-                         Metropolis corrects.
+normal-covariates        Exact for records that no bound clamps: ū is normal and S = Σ(u − ū)(u − ū)ᵀ Wishart.
+                         Metropolis steps in (ū, S) with the moments, and in the moments given (ū, S) or their pivots,
+                         which are independent of them. Draws of ``normal-covariates-records`` are of the least-squares
+                         regression of the n records, which an analysis without privacy returns, with σ² its mean
+                         squared residual.
+noise-aware              Normal, with the moments of G (Bernstein & Sheldon 2019). Metropolis steps in the moments given
+                         normal noise whose mixture is Laplace noise, with G integrated out.
 data-augmentation        Exact: the sum over records that are clamped to [−1, 1]. Each record is redrawn given the
                          others (Ju et al. 2022); an iteration takes time proportional to n.
-noise-aware-published    The step of `noise-aware` without correction, with statistics that are not positive definite
-                         rejected. A control: it samples no stated joint model. ``noise-aware-uncorrected`` only
-                         lacks the correction, and ``noise-aware-redrawn`` only rejects.
+noise-aware-published    The Gibbs sampler of Bernstein & Sheldon: a draw of G from a product of normal densities,
+                         rejected if it is not positive definite, and a conjugate draw of (μ, Ψ). A control: it samples
+                         no stated joint model, and keeps the conjugate prior. ``noise-aware-uncorrected`` only has the
+                         conjugate draw, and ``noise-aware-redrawn``, which corrects it, only the rejection.
 naive                    G is the release, moved to the nearest scatter that is positive definite; the noise is ignored.
-                         Independent draws, a control.
+                         A control.
 =======================  =========================================================================================
 
 `naive` of a noise-free release is the posterior without privacy.
@@ -41,47 +41,19 @@ from functools import partial
 
 import numpy as np
 
-from mechanisms.arguments import Floats, validate_integer, validate_positive
+from mechanisms.arguments import Floats, validate_integer
 from mechanisms.metadata import Entry, Style, find_entry, register
 from mechanisms.regression.gram_kernels import (
-    _fill_moments,
+    NoisyGram,
     augment_records,
+    run_conjugate_gibbs,
+    run_noise_aware,
     run_normal_covariates,
-    run_normal_statistics,
 )
+from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior, draw_bartlett
 from mechanisms.regression.gram_release import NOISE_CODES, GramRelease
 
-
-@dataclass(frozen=True)
-class RegressionPrior:
-    """Prior of the moments of scaled records: Ψ ~ InverseWishart(p + excess, scale·I), μ | Ψ ~ N(0, Ψ/strength).
-
-    By default, the expectation of Ψ is 0.125·I, a standard deviation of 0.35 half widths of the bounds.
-    """
-
-    strength: float = 0.5  # κ, the number of records whose weight the prior of μ has
-    excess: float = 3.0  # ν − p
-    scale: float = 0.25  # λ
-
-    def __post_init__(self) -> None:
-        for name in ("strength", "excess", "scale"):
-            validate_positive(name, getattr(self, name), "choose e.g. 1")
-
-    def hyperparameters(self, p: int) -> Floats:
-        """Return (κ, ν, λ) for p columns."""
-        return np.array([self.strength, p + self.excess, self.scale])
-
-    def sample(self, rng: np.random.Generator, p: int) -> tuple[Floats, Floats]:
-        """Return one draw of (μ, Ψ), shapes (p,) and (p, p)."""
-        root = np.sqrt(self.scale) * np.linalg.inv(_draw_bartlett(rng, p + self.excess, p)).T
-        return root @ rng.normal(size=p) / np.sqrt(self.strength), root @ root.T
-
-
-def _draw_bartlett(rng: np.random.Generator, degrees: float, p: int, *size: int) -> Floats:
-    """Return lower triangular factors A of Wishart matrices A·Aᵀ with scale I, shape (*size, p, p)."""
-    factor = np.tril(rng.normal(size=(*size, p, p)), -1)
-    factor[..., range(p), range(p)] = np.sqrt(rng.chisquare(degrees - np.arange(p), (*size, p)))
-    return factor
+_RESOLVED = 0.2  # smallest ratio of the ends of a resolved interval of σ
 
 
 def regression_of(mu: Floats, psi: Floats) -> Floats:
@@ -92,22 +64,46 @@ def regression_of(mu: Floats, psi: Floats) -> Floats:
     return np.concatenate([intercept[..., None], slopes, variance[..., None]], axis=-1)
 
 
+def resolves_error(draws: Floats) -> Floats:
+    """Return True where draws of (θ₀, θ, σ²), shape (..., n_draws, p + 1), bound σ away from 0.
+
+    The central 95 % interval of σ then ends above a fifth of its upper end. Otherwise the lower end is that of the
+    prior, whose density at σ = 0 is positive.
+    """
+    low, high = np.quantile(draws[..., -1], [0.025, 0.975], axis=-1)
+    return low > _RESOLVED**2 * high
+
+
+def coefficient_intervals(draws: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return intervals of (θ₀, θ, σ²) given draws, shape (..., n_draws, p + 1).
+
+    They are central, but that of σ² starts at 0 where the draws do not resolve it: its upper end is then a bound. It is
+    that of the central interval, because the draws decide about the kind of interval.
+    """
+    low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=-2)
+    low[..., -1] *= resolves_error(draws)
+    return low, high
+
+
 def normal_statistic(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
-    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes."""
-    p = mu.size
-    rows, columns = (index[1:] for index in np.triu_indices(p + 1))
-    first, second = np.where(rows == 0, columns, rows) - 1, np.where(rows == 0, 0, columns) - 1
-    mean, covariance, gram = np.empty(rows.size), np.empty((rows.size, rows.size)), np.zeros((p + 1, p + 1))
-    _fill_moments(n, mu, psi, first, second, mean, covariance)
-    gram[0, 0] = n
-    gram[rows, columns] = gram[columns, rows] = rng.multivariate_normal(mean, covariance, method="cholesky")
-    return gram
+    """Draw a Gram matrix with the normal distribution that `noise-aware` assumes.
+
+    It is a linear function of that of standard normal records, whose entries are uncorrelated, because a factor of the
+    covariance matrix of its entries has the square of the condition number of that of Ψ.
+    """
+    rows, columns = (index[1:] for index in np.triu_indices(mu.size + 1))
+    standard, transform = n * np.eye(mu.size + 1), np.eye(mu.size + 1)
+    standard[rows, columns] += np.sqrt(np.where(rows == columns, 2.0 * n, n)) * rng.standard_normal(rows.size)
+    standard[columns, rows] = standard[rows, columns]
+    transform[1:, 0], transform[1:, 1:] = mu, np.linalg.cholesky(psi)
+    gram = transform @ standard @ transform.T
+    return (gram + gram.T) / 2.0
 
 
 def simulate_gram(rng: np.random.Generator, mu: Floats, psi: Floats, n: int) -> Floats:
     """Return the Gram matrix of n unclamped normal records, drawn as a normal mean and a Wishart scatter; n > p."""
     p, root = mu.size, np.linalg.cholesky(psi)
-    bartlett = _draw_bartlett(rng, n - 1, p)
+    bartlett = draw_bartlett(rng, n - 1, p)
     mean, half, gram = mu + root @ rng.normal(size=p) / np.sqrt(n), root @ bartlett, np.empty((p + 1, p + 1))
     gram[0, 0], gram[0, 1:], gram[1:, 0] = n, n * mean, n * mean
     gram[1:, 1:] = half @ half.T + n * np.outer(mean, mean)
@@ -125,51 +121,48 @@ class GramMethod(Entry):
     run: Callable[..., None] = field(kw_only=True, repr=False)  # kernel
     noises: tuple[str, ...] = field(default=_ALL, kw_only=True)  # supported noises
     is_control: bool = field(default=False, kw_only=True)  # draws are not exact for a stated joint model
-    thinning: int = field(default=5, kw_only=True)
+    prior: type[RegressionPrior] | type[ConjugatePrior] = field(default=RegressionPrior, kw_only=True, repr=False)
+    thinning: int = field(default=5, kw_only=True)  # number of iterations per draw
 
 
-def _run_naive(rng, noise, scale, noisy, n, prior, burn_in, thinning, draws):
-    """Draw from the conjugate posterior given the release, with eigenvalues of its scatter below 1e-9 raised."""
+def _run_naive(rng, release, prior, burn_in, thinning, draws):
+    """Run the chain given the release, with eigenvalues of its scatter below n·1e-9 raised, and almost no noise."""
+    n, noisy = release.n, release.noisy.copy()
     mean = noisy[0, 1:] / n
     values, vectors = np.linalg.eigh(noisy[1:, 1:] - n * np.outer(mean, mean))
-    kappa, nu, scale_0 = prior
-    matrix = (vectors * np.maximum(values, 1e-9)) @ vectors.T + scale_0 * np.eye(mean.size)
-    root = np.linalg.cholesky(matrix + kappa * n / (kappa + n) * np.outer(mean, mean))
-    size, p = draws.shape[0], mean.size
-    half = root @ np.swapaxes(np.linalg.inv(_draw_bartlett(rng, nu + n, p, size)), 1, 2)
-    mu = n / (kappa + n) * mean + (half @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(kappa + n)
-    draws[:] = regression_of(mu, half @ np.swapaxes(half, 1, 2))
+    noisy[1:, 1:] = (vectors * np.maximum(values, 1e-9 * n)) @ vectors.T + n * np.outer(mean, mean)
+    run_normal_covariates(False, True, rng, NoisyGram(0, 1e-15, noisy, n), prior, burn_in, thinning, draws)
 
 
 GRAM_METHODS: dict[str, GramMethod] = register(
     __name__,
     GramMethod(
         "normal-covariates", "Exact for unclamped normal records.",
-        run=partial(run_normal_covariates, False), thinning=20, style=Style("blue", "o")),
+        run=partial(run_normal_covariates, False, False), thinning=20, style=Style("blue", "o")),
     GramMethod(
         "noise-aware", "Exact for statistics with normal errors.",
-        run=partial(run_normal_statistics, True, 1, 4), noises=_MIXED, style=Style("purple", "D")),
+        run=run_noise_aware, noises=_MIXED, style=Style("purple", "D")),
     GramMethod(
         "data-augmentation", "Exact for clamped normal records.",
         run=augment_records, thinning=10, style=Style("green", "^")),
     GramMethod(
         "normal-covariates-records", "Regression of the n records.",
-        run=partial(run_normal_covariates, True), is_control=True, thinning=20, style=Style("blue", "h")),
+        run=partial(run_normal_covariates, True, False), is_control=True, thinning=20, style=Style("blue", "h")),
     GramMethod(
         "noise-aware-published", "The published Gibbs steps.",
-        run=partial(run_normal_statistics, False, 100, 0), noises=_MIXED, is_control=True,
-        origin="paper", paper="P5", style=Style("vermilion", "s")),
+        run=partial(run_conjugate_gibbs, False, 100, 0), noises=_MIXED, is_control=True,
+        prior=ConjugatePrior, origin="paper", paper="P5", style=Style("vermilion", "s")),
     GramMethod(
         "noise-aware-uncorrected", "The conjugate draw, not corrected.",
-        run=partial(run_normal_statistics, False, 1, 4), noises=_MIXED, is_control=True,
-        origin="paper", paper="P5", variant="not redrawn", style=Style("brown", "<")),
+        run=partial(run_conjugate_gibbs, False, 1, 4), noises=_MIXED, is_control=True,
+        prior=ConjugatePrior, origin="paper", paper="P5", variant="not redrawn", style=Style("brown", "<")),
     GramMethod(
         "noise-aware-redrawn", "The rejection without normaliser.",
-        run=partial(run_normal_statistics, True, 100, 4), noises=_MIXED, is_control=True,
-        origin="paper", paper="P5", variant="corrected", style=Style("sky", ">")),
+        run=partial(run_conjugate_gibbs, True, 100, 4), noises=_MIXED, is_control=True,
+        prior=ConjugatePrior, origin="paper", paper="P5", variant="corrected", style=Style("sky", ">")),
     GramMethod(
         "naive", "Ignores the noise.",
-        run=_run_naive, is_control=True, thinning=1, origin="baseline", style=Style("orange", "v")),
+        run=_run_naive, is_control=True, origin="baseline", style=Style("orange", "v")),
 )  # fmt: skip
 """Inference methods by name."""
 
@@ -178,21 +171,31 @@ def sample_gram(
     rng: np.random.Generator,
     method: str,
     release: GramRelease,
-    prior: RegressionPrior,
+    prior: RegressionPrior | ConjugatePrior | None = None,
     n_chains: int = 4,
     n_burn_in: int = 500,
     n_draws: int = 1_000,
     thinning: int | None = None,
 ) -> Floats:
-    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1), from random states."""
+    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1), from random states.
+
+    The default prior is that of the method.
+    """
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
         raise ValueError(f"noise must be one of {', '.join(entry.noises)} for {method}, got {noise.name}; change it")
     if release.n < noise.p + 2:
         raise ValueError(f"n must be at least {noise.p + 2} for {noise.p - 1} features, got {release.n}; use fewer")
+    if prior is not None and not isinstance(prior, entry.prior):
+        expected = f"prior must be a {entry.prior.__name__} for {method}"
+        raise ValueError(f"{expected}, got {type(prior).__name__}; omit it, or use another method")
     step = entry.thinning if thinning is None else validate_integer("thinning", thinning)
-    draws, hyperparameters = np.empty((n_chains, n_draws, noise.p + 1)), prior.hyperparameters(noise.p)
+    draws, hyperparameters = (
+        np.empty((n_chains, n_draws, noise.p + 1)),
+        (prior or entry.prior()).hyperparameters(noise.p),
+    )
     noisy = np.ascontiguousarray(release.noisy, dtype=np.float64)
+    known = NoisyGram(NOISE_CODES[noise.name], noise.scale, noisy, release.n)
     for chain in draws:
-        entry.run(rng, NOISE_CODES[noise.name], noise.scale, noisy, release.n, hyperparameters, n_burn_in, step, chain)
+        entry.run(rng, known, hyperparameters, n_burn_in, step, chain)
     return draws

@@ -17,6 +17,8 @@ from mechanisms.arguments import Floats, Integers, describe, record_array
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.metadata import find_entry
 from mechanisms.privacy import Guarantee
+from mechanisms.protocols import validate_probabilities
+from mechanisms.regression.gram_priors import RegressionPrior
 from mechanisms.regression.gram_release import (
     GramNoise,
     GramRelease,
@@ -28,11 +30,11 @@ from mechanisms.regression.gram_release import (
 )
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
-    RegressionPrior,
-    regression_of,
+    coefficient_intervals,
+    resolves_error,
     sample_gram,
-    simulate_gram,
 )
+from mechanisms.regression.width_forecast import require_support
 from mechanisms.release import CheckedRelease, Hook, LedgerLike, Rehearsal, check_release
 
 if TYPE_CHECKING:
@@ -43,9 +45,6 @@ AUGMENTED = 200
 """Largest number of records for which ``auto`` redraws all records."""
 
 _LONGEST = 16  # largest number of iterations of repeated chains, as a multiple of those of the first
-_FORECASTS, _PRIOR_DRAWS = 12, 4_000
-_UNINFORMATIVE = 0.8  # fraction of the widths of the prior from which a release is refused, in the median over slopes
-_MOST_RECORDS = 10_000_000  # forecasts beyond this number of records use it, as widths no longer change
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,6 +68,19 @@ class RegressionPosterior(DrawnPosterior):
         """Guarantee of the release, which inference does not change; None for a rehearsal."""
         return self.release.guarantee
 
+    @property
+    def resolves_error(self) -> bool:
+        """False if the draws do not bound the error variance away from 0; its interval is then an upper bound."""
+        return bool(resolves_error(self._pooled))
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the equal-tailed intervals of probability `level`, in (0, 1).
+
+        If the release does not resolve the error variance, its interval starts at 0, and the upper end is a bound.
+        """
+        (level,) = validate_probabilities([level])
+        return coefficient_intervals(self._pooled, level)
+
     def predict(self, rng: np.random.Generator, features: ArrayLike, size: int = 1_000) -> Floats:
         """Return draws of the response, shape (size, rows), given unclamped features, shape (rows, d)."""
         x = np.asarray(features, dtype=np.float64)
@@ -82,9 +94,11 @@ class RegressionPosterior(DrawnPosterior):
         """Return the mean, sd and interval of each component, the guarantee and the method as values for JSON."""
         columns = np.transpose([self.mean(), self.std(), *self.interval(level)]).tolist()
         rows = (dict(zip(("mean", "sd", "low", "high"), values, strict=True)) for values in columns)
+        error_bound = None if self.resolves_error else float(np.sqrt(self.interval(level)[1][-1]))
         return {
             "coefficients": dict(zip(self.names, rows, strict=True)),
             "level": level,
+            "error_bound": error_bound,  # of the standard deviation, if its interval is one-sided
             "guarantee": None if self.guarantee is None else str(self.guarantee),
             "n": self.release.n,
             "method": self.method,
@@ -154,7 +168,17 @@ def private_regression(
         A method of `GRAM_METHODS` that is no control; ``auto`` is data-augmentation up to n = 200, and then
         normal-covariates.
     prior : RegressionPrior, optional
-        Prior of the moments of the scaled columns.
+        Prior of the scaled columns, which are in [-1, 1]; all parts are independent:
+
+        ================================================  ==============================================
+        part                                              default
+        ================================================  ==============================================
+        each slope                                        Student's t with 2 degrees of freedom, scale 1
+        standard deviation of the error                   half-t with 2 degrees of freedom, scale 1
+        standard deviation of each feature                half-t with 2 degrees of freedom, scale 1
+        correlations of the features                      uniform over correlation matrices
+        mean of each column                               normal, standard deviation 1
+        ================================================  ==============================================
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
     ledger : LedgerFile or path, optional
@@ -214,7 +238,7 @@ def private_regression(
             "bounds of each feature, in order, and then of the response"
         )
     chosen = choose_gram_method(method, len(y))
-    require_support(box, len(y), noise, prior)
+    require_support(box, len(y), noise)
     records = np.column_stack([x, y])
     is_finite = np.isfinite(records).all(axis=1)
     if not is_finite.all():
@@ -242,9 +266,7 @@ def regression_from_release(
     method = choose_gram_method(method, release.n, controls=True)
     thinning = GRAM_METHODS[method].thinning
     for factor in (1, 4, _LONGEST):
-        draws = sample_gram(
-            rng, method, release, prior or RegressionPrior(), n_burn_in=500 * factor, thinning=thinning * factor
-        )
+        draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor)
         posterior = RegressionPosterior(box.unscale(draws), box, release, method)
         problem = posterior.problem()
         if problem is None:
@@ -272,44 +294,5 @@ def release_sums(
         return publish_gram(sums, noise, release), np.random.default_rng()
     gram = np.array(sums, dtype=np.float64) / 2.0**32
     gram[0, 0] = float(sums[0][0])
-    return release_gram(np.random.default_rng([release.seed, 0]), gram, noise), np.random.default_rng([release.seed, 1])
-
-
-def expected_widths(
-    box: PublicBox, n: int, noise: GramNoise, prior: RegressionPrior | None = None, level: float = 0.95
-) -> tuple[Floats, Floats]:
-    """Return expected widths of the intervals of (intercept, slopes, error variance), and those of the prior.
-
-    The forecast is public: 12 tables of uncorrelated columns with the standard deviation that the prior expects are
-    simulated, released and analysed by normal-covariates, with a fixed seed. Widths are medians, shape (p + 1,) each.
-    """
-    prior, rng = prior or RegressionPrior(), np.random.default_rng(20_261_124)
-    size, p, tails = min(n, _MOST_RECORDS), box.p, ((1 - level) / 2, (1 + level) / 2)
-    drawn = np.array([regression_of(*prior.sample(rng, p)) for _ in range(_PRIOR_DRAWS)])
-    mu, psi = np.zeros(p), prior.scale / max(prior.excess - 1.0, 1.0) * np.eye(p)
-    widths = []
-    for _ in range(_FORECASTS):
-        gram = simulate_gram(rng, mu, psi, size)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), prior, 2, 200 * p, 400, 5 * p)
-        widths.append(np.ptp(np.quantile(box.unscale(draws.reshape(-1, p + 1)), tails, axis=0), axis=0))
-    return np.median(widths, axis=0), np.ptp(np.quantile(box.unscale(drawn), tails, axis=0), axis=0)
-
-
-def require_support(
-    box: PublicBox, n: int, noise: GramNoise, prior: RegressionPrior | None = None, level: float = 0.95
-) -> Floats:
-    """Return expected widths; raise ValueError if they are about as large as those of the prior."""
-    if n < box.p + 2:
-        raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
-    expected, before = expected_widths(box, n, noise, prior, level)
-    ratio = expected[1:-1] / before[1:-1]
-    median = np.median(ratio)
-    if median > _UNINFORMATIVE:
-        k = int(np.argmin(np.abs(ratio - median)))
-        example = f"{expected[1 + k]:.3g} of {box.names[k]}"
-        raise ValueError(
-            f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got expected intervals with "
-            f"{100 * median:.0f} % of the prior's widths in the median, such as {example}; use fewer "
-            "features, narrower bounds or a larger epsilon"
-        )
-    return expected
+    chains = release.generator("private_regression chains")
+    return release_gram(release.generator("private_regression noise"), gram, noise), chains

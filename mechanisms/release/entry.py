@@ -28,9 +28,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, describe, validate_integer
+from mechanisms.arguments import Floats, Integers, describe
 from mechanisms.privacy import Guarantee
 from mechanisms.release.ledger import LedgerFile
+from mechanisms.release.rehearsal import Rehearsal
 
 Hook = Callable[[], object]
 """Function that is called after the entry in the ledger and directly before noise is drawn."""
@@ -41,16 +42,6 @@ LedgerLike = LedgerFile | str | os.PathLike[str]
 _LARGEST_SCALE = 2.0**52  # noise of 1,000 scales fits in 64 bits
 _MAX_DRAWS = 5_000_000
 _BITS = 32
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """Seed of a release that is reproducible, not private, and enters nothing in a ledger."""
-
-    seed: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", validate_integer("rehearsal_seed", self.seed, 0))
 
 
 @dataclass(frozen=True)

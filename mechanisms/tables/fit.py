@@ -215,10 +215,9 @@ def fit_prior(
     Examples
     --------
     >>> from mechanisms.noise import Noise
-    >>> values, parents = [83.0, 62.0, 71.0, 94.0, 90.0, 404.0], [5, 5, 5, 5, 5, -1]
-    >>> grid = fit_prior(values, Noise("gaussian", 3.0), parents)
-    >>> grid.scale, round(sum(grid.weights), 9)
-    (3.0, 1.0)
+    >>> values = [8.1, 2.3, 31.0, 0.4, 12.2, 3.1, 18.5, 5.0, 9.7, 1.2, 70.3]
+    >>> fit_prior(values, Noise("gaussian", 3.0), parents=[10] * 10 + [-1])
+    fitted negative binomial, mean 7 (2.6 to 19), shape 0.38 (0.15 to 2.6), hyperprior of scale 3
     """
     return _fit_grids(read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names),
                       per_group, names, progress, stacklevel=4)  # fmt: skip

@@ -270,7 +270,7 @@ def likelihoods(
         elif isinstance(form, Rounded):
             multiple, half = np.round(y / form.base), 0.5 * form.base
             refuse(y / form.base != multiple, f"a value rounded to the nearest must be a multiple of {form.base}",
-                   "check the base, or state another format: RandomRounded, SmallRounded, 'value'")  # fmt: skip
+                   "check the base, or state another format, such as random rounding")  # fmt: skip
             first, last, is_interval = y - half, y + half, every
             if is_integer:  # ends in the middle of two multiples belong to one of them
                 has_low = {"even": multiple % 2 == 0, "up": every, "away": multiple > 0}[form.ties]

@@ -69,12 +69,12 @@ def fill_lattice(log_density: LogDensity, start: Floats) -> Points:
         if np.all(bend <= _BEND):
             break
         spacing = spacing * np.where(bend > _BEND, np.clip(np.sqrt(0.75 * _BEND / np.maximum(bend, 1.0)), 0.25, 1), 1)
-    found = _fill(density, centre, spacing)
-    while len(found) > _MOST:  # the maximum is a narrow peak on a wide plateau
-        spacing[np.argmax(np.ptp(np.array(list(found)), axis=0))] *= 1.3
-        found = _fill(density, centre, spacing)
-    at = np.array([centre + spacing * place for place in found])
-    return Points(at, np.array(list(found.values())), float(spacing.prod()))
+    densities = _fill(density, centre, spacing)
+    while len(densities) > _MOST:  # the maximum is a narrow peak on a wide plateau
+        spacing[np.argmax(np.ptp(np.array(list(densities)), axis=0))] *= 1.3
+        densities = _fill(density, centre, spacing)
+    at = np.array([centre + spacing * place for place in densities])
+    return Points(at, np.array(list(densities.values())), float(spacing.prod()))
 
 
 def _climb(density: LogDensity, centre: Floats, spacing: Floats) -> Floats:
@@ -90,19 +90,19 @@ def _climb(density: LogDensity, centre: Floats, spacing: Floats) -> Floats:
 
 def _fill(density: LogDensity, centre: Floats, spacing: Floats) -> dict[tuple[int, int], float]:
     """Return the connected places of the lattice with a relevant density; more than `_MOST` if the search ended."""
-    found = {(0, 0): density(centre)}
-    best, border = found[0, 0], [(0, 0)]
-    while border and len(found) <= 3 * _MOST:
+    densities = {(0, 0): density(centre)}
+    best, border = densities[0, 0], [(0, 0)]
+    while border and len(densities) <= 3 * _MOST:
         place = border.pop(0)
-        if found[place] < best - _DEEP:
+        if densities[place] < best - _DEEP:
             continue
         for move in _NEIGHBOURS:
             neighbour = (place[0] + move[0], place[1] + move[1])
-            if neighbour not in found:
-                found[neighbour] = density(centre + spacing * neighbour)
-                best = max(best, found[neighbour])
+            if neighbour not in densities:
+                densities[neighbour] = density(centre + spacing * neighbour)
+                best = max(best, densities[neighbour])
                 border.append(neighbour)
-    return found if border else {place: value for place, value in found.items() if value >= best - _DEEP}
+    return densities if border else {place: value for place, value in densities.items() if value >= best - _DEEP}
 
 
 def four_points(log_density: LogDensity, mean: Floats, covariance: Floats) -> Points | None:
@@ -116,7 +116,7 @@ def four_points(log_density: LogDensity, mean: Floats, covariance: Floats) -> Po
     for _ in range(_CORRECTIONS):
         root = np.linalg.cholesky(covariance)
         at = mean + _SIGNS @ root.T
-        values = np.array([log_density(one) for one in at])
+        values = np.array([log_density(point) for point in at])
         bend = log_density(mean) - values.mean()
         shift = 0.25 * values @ _SIGNS
         if abs(bend - 1.0) <= _RIGHT and np.abs(shift).max() <= _CENTRED:

@@ -32,7 +32,8 @@ class Prior:
     parameters: tuple[Any, ...]
 
     def __repr__(self) -> str:
-        shown = [f"{one:g}" if isinstance(one, float) else f"{one}" for one in self.parameters]
+        given = [number for number in self.parameters if number is not None]
+        shown = [f"{number:g}" if isinstance(number, float) else f"{number}" for number in given]
         return f"{self.name}({', '.join(shown)})"
 
 

@@ -201,8 +201,8 @@ def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) ->
     if log_equal[family].sum() < _CHANCE:
         raise ValueError(
             "values must be the noisy measurements, got a table in which every parent equals the sum of its children: "
-            "it was made consistent after the noise, which loses information; ask for the measurements, or, if the "
-            "cells are the measurements and the totals their sums, leave out the values of the totals"
+            "it was made consistent after the noise, which loses information; ask for the measurements, or omit the "
+            "parents (infer: --totals sums) if they were only added up from the children"
         )
 
 

@@ -35,15 +35,26 @@ def regress(
         option(
             "--range",
             "COLUMN=LOW:HIGH",
-            "Public range of the target and of each numeric feature; values outside are clamped.",
+            "Public range of the target and of each numeric feature. Records may fill a small part of it. Values "
+            "outside are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % intervals given "
+            "100,000 rows cover with probability 0.86.",
         ),
     ] = None,
     levels: Annotated[
         list[str] | None,
         option(
             "COLUMN=A,B",
-            "Public levels of a column, compared with its cells as the values of count --where; others count as "
-            "'other'.",
+            "Public levels of a column, compared with its cells as the values of count --where. The first is the "
+            "reference, and values that are not listed count as it, unless 'other' is the last level.",
+        ),
+    ] = None,
+    guesses: Annotated[
+        list[str] | None,
+        option(
+            "--guess",
+            "COLUMN=LOW:HIGH",
+            "Public guess of the part of its range over which a column is spread, or COLUMN=P of the share of a level "
+            "or of ones; it narrows the forecast of widths, and changes nothing else.",
         ),
     ] = None,
     method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
@@ -59,7 +70,10 @@ def regress(
     output: Annotated[Path | None, option("File for the results, .json, .csv or .nc.")] = None,
     **given: Any,
 ) -> None:
-    """Release private regression coefficients with intervals, after a forecast of their widths."""
+    """Release private regression coefficients with intervals, after a forecast of their widths.
+
+    If the release does not resolve the error, its interval is an upper bound.
+    """
     import numpy as np
 
     from mechanisms.regression.private_regression import regression_from_release
@@ -97,6 +111,7 @@ def regress(
             split_features(given["features"]),
             ranges=_parse_ranges(ranges or []),
             levels=parse_assignments(levels, "NAME=V1,V2", "list its values once, as {}=V1,V2"),
+            guesses=_parse_guesses(guesses or []),
             markers=parse_markers(given["na"]),
             epsilon=epsilon,
             delta=delta,
@@ -120,9 +135,14 @@ def regress(
             posterior = regression_from_release(rng, released, box, chosen)
     except ValueError as error:
         raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
-    coefficients = posterior.to_dict(level)["coefficients"]
-    rows = ((name, *(f"{value:.4g}" for value in values.values())) for name, values in coefficients.items())
+    values = posterior.to_dict(level)
+    rows = (
+        (name, *(f"{number:.4g}" for number in numbers.values())) for name, numbers in values["coefficients"].items()
+    )
     print_table(("coefficient", "mean", "sd", "low", "high"), rows)
+    if values["error_bound"] is not None:
+        bound = f"{values['error_bound']:.4g} ({format_level(level)})"
+        say(f"standard deviation of the error <= {bound}: the release does not resolve it")
     say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")
@@ -239,10 +259,32 @@ def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
     return ranges
 
 
+def _parse_guesses(words: list[str]) -> dict[str, tuple[float, float] | float]:
+    """Return public guesses by column from words such as ``age=20:70`` or ``smoker=0.2``."""
+    guesses: dict[str, tuple[float, float] | float] = {}
+    for word in words:
+        column, _, ends = word.rpartition("=")
+        values = parse_numbers("guess", ends, "vector") if column and ends else ()
+        if len(values) not in (1, 2) or column in guesses:
+            raise BadInputError(
+                f"guess must have the form COLUMN=LOW:HIGH or COLUMN=P, once per column, got {word}; e.g. age=20:70"
+            )
+        guesses[column] = values[0] if len(values) == 1 else (values[0], values[1])
+    return guesses
+
+
 def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> None:
     """Print the guarantee and the expected widths, which are public."""
     verb = "a release would spend" if is_rehearsal else "the release spends"
     say(f"{prepared.n_rows:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
-    widths = zip(("intercept", *prepared.box.names[:-1]), prepared.expected, strict=False)
-    shown = ", ".join(f"{name} {width:.3g}" for name, width in widths)
+    names, ends = ("intercept", *prepared.box.names[:-1]), (prepared.forecast.low, prepared.forecast.high)
+    shown = ", ".join(
+        f"{name} {low:.3g}" + (f" to {high:.3g}" if f"{high:.3g}" != f"{low:.3g}" else "")
+        for name, low, high in zip(names, *ends, strict=True)
+    )
     say(f"expected widths of {format_level(level)} intervals: {shown}")
+    if (prepared.forecast.low < 0.99 * prepared.forecast.high).any():
+        say(
+            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 "
+            "to 50 %; --guess narrows them"
+        )

@@ -67,14 +67,15 @@ def conjugate_draw_is_the_wrong_step(look: Look) -> Finding:
     )
 
 
-def _one_method(method: str, **at: Any) -> dict[str, dict[str, Any]]:
+def _one_method(method: str, panel: str = "one-feature", **at: Any) -> dict[str, dict[str, Any]]:
     """Return the needs of a claim about one method at ε = 1 on the pure track."""
-    return {"one-feature": {"algorithm": method, "epsilon": 1.0, "track": "pure", **at}}
+    return {panel: {"algorithm": method, "epsilon": 1.0, "track": "pure", **at}}
 
 
 def _undercovers(look: Look, method: str) -> Finding:
     """Judge the statement that intervals undercover at the values that the claim needs."""
-    covered = mean(look.select("one-feature"), "covered")
+    (panel,) = look
+    covered = mean(look.select(panel), "covered")
     rate, error = map(float, covered)
     width = look.critical(4) * error
     return decide(
@@ -165,6 +166,34 @@ def ignoring_noise_costs(look: Look) -> Finding:
     posterior that ignores the noise, at n = 1,000 and ε = 1.
     """
     return _smaller(look, "normal-covariates", "naive")
+
+
+@claim(
+    **_ADDED,
+    needs=_one_method("normal-covariates", "ranges", n=100_000, range_factor=10.0, component=("slope-1", "variance")),
+)
+def wide_ranges_are_covered(look: Look) -> Finding:
+    """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates
+    for the slope and the error variance cover with at least 0.9 probability, at n = 100,000 and ε = 1 on the pure
+    track.
+    """
+    covered = mean(look.select("ranges"), "covered")
+    return decide(
+        *above(0.9, covered, look.critical(4)), f"The smallest rate is {lowest(covered[0], '.3f')}; nominal {NOMINAL}."
+    )
+
+
+@claim(
+    **_ADDED,
+    needs=_one_method(
+        "noise-aware-published", "ranges", n=100_000, range_factor=10.0, place="middle", component="slope-1"
+    ),
+)
+def conjugate_prior_needs_narrow_ranges(look: Look) -> Finding:
+    """If records fill a tenth of the public ranges, in their middle, the published sampler, whose prior is conjugate,
+    covers the slope with less than the nominal probability, at n = 100,000 and ε = 1 on the pure track.
+    """
+    return _undercovers(look, "noise-aware-published")
 
 
 @claim(

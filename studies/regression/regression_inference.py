@@ -1,18 +1,23 @@
 """Intervals for regression coefficients given a noisy Gram matrix: calibration, coverage, width and interval score.
 
-In each trial, the moments of scaled records are drawn from the prior, and the records from them. The release has the
-noise of a track: pure ε-DP, or (ε, 1e-6)-DP. Scores of different tracks are not compared. Records are
+The release has the noise of a track: pure ε-DP, or (ε, 1e-6)-DP. Scores of different tracks are not compared. In each
+trial, moments of scaled records are drawn, and records from them. Records are
 
-* ``own``: those of each method's joint model, so that calibration tests the code;
-* ``inside``: normal, three standard deviations inside the bounds; ``clamped``: normal, with moments from the prior;
+* ``own``: those of each method's joint model and prior, so that calibration tests the code;
+* ``inside``: normal, with moments from the conjugate prior, given that three standard deviations are inside the bounds;
+  ``clamped``: normal, with moments from the conjugate prior. Neither is the prior of most methods;
 * as ``inside``, but ``heavy-tailed``: with Student's t₃ distribution of the same covariance; ``outliers``: one
   response in 20 is at a bound; ``interval``: covariates uniform between bounds such as 10 and 11, which exclude 0.
+
+The panel `ranges` has fixed coefficients instead, and records that fill a fraction of the range of each column, 1 to
+0.1, in its middle or near its end: users choose ranges without looking at the data.
 
 The interval score is width + (2/0.05)·(distance of the truth from the interval), in half widths of the bounds; its
 expectation is smallest for the true quantiles (Gneiting & Raftery 2007). Each trial has 2 chains of 150 draws, whose
 split R-hat and effective sample size are stored. K-norm noise has ε = 1. `noise-aware` mixes slowly in many dimensions,
 and has one covariate. Intervals of adassp and dp-gd are a bootstrap, and those of binagg normal. Those of `partition`
-are released quantiles of the posteriors of partitions of 200 records, ε/3 per component.
+are released quantiles of the posteriors of partitions of 200 records, ε/3 per component, with the conjugate prior.
+Intervals of the error variance start at 0 where a release does not resolve it.
 
 References
 ----------
@@ -20,7 +25,7 @@ Bernstein & Sheldon, "Differentially private Bayesian linear regression", NeurIP
 Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102, 2007.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -32,9 +37,10 @@ from mechanisms.chain_diagnostics import diagnose_chains
 from mechanisms.regression.adassp import AdaSSP
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import NoisyDescent
+from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
 from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise
 from mechanisms.regression.gram_samplers import (
-    RegressionPrior,
+    coefficient_intervals,
     normal_statistic,
     regression_of,
     sample_gram,
@@ -46,21 +52,24 @@ from studies.claims import ks_p_value
 from studies.data.shipped import read_records
 from studies.figures import Axis, Chart
 from studies.panels import NOMINAL, Values, score_intervals
-from studies.regression.page_tables import compare_coverage, compare_intervals
+from studies.regression.page_tables import compare_coverage, compare_intervals, compare_ranges
 from studies.regression.regression_claims import CLAIMS, DELTA
 from studies.styles import GRAM_STYLES
 
 Array = np.ndarray
-_PRIOR = RegressionPrior()
+_CONJUGATE = ConjugatePrior()
 _CHAINS, _BURN_IN, _DRAWS = 2, 200, 150
 _LARGEST_AUGMENTED, _PART, _MOST_DRAWS = 100, 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
-_THINNING = {2: 20, 3: 40, 6: 160, 8: 300}  # iterations per draw of normal-covariates, by the number of columns
 _LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
-_OWN = dict.fromkeys(_LONGER, "normal") | dict.fromkeys(("normal-covariates", "naive", "non-private"), "exact")
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_OWN = {"noise-aware": "normal", "data-augmentation": "clamped", "non-private": "exact"}
+_OWN |= dict.fromkeys(("noise-aware-published", *_ABLATIONS), "conjugate") | dict.fromkeys(
+    ("normal-covariates", "naive"), "exact"
+)
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _K_NORM = "normal-covariates-k-norm"
 _RELEASES: dict[str, Any] = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # approximate track
-_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_UNCHANGED = (*_RELEASES, "partition")
 _SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
@@ -85,7 +94,7 @@ def _public_records(name: str) -> np.ndarray:
 
 
 class _Trial(NamedTuple):
-    truth: Array  # true parameters (θ₀, θ, σ²), or those of a regression without privacy
+    truths: Mapping[str, Array]  # by kind of records, true (θ₀, θ, σ²), or those of a regression without privacy
     drawn: Mapping[str, Array]  # noise matrices by noise
     gram: Mapping[str, Array]  # Gram matrices by kind of records
     records: Array | None = None  # clamped; Gram matrices of their partitions in the pure track
@@ -99,26 +108,52 @@ class _Block(NamedTuple):
 
 
 def _simulate(n_features: int, cell: Values, streams: Streams) -> _Block:
-    """Draw moments, noise and records of each trial, of all kinds that methods analyse."""
-    n, records, noises = cell["n"], cell["records"], _noises(cell, n_features + 1)
-    kinds = ("exact", "normal", "clamped") if records == "own" else (records,)
+    """Draw moments, noise and records of each trial."""
+    n, kind, noises = cell["n"], cell["records"], _noises(cell, n_features + 1)
     trials = []
     for rng in streams.generators():
-        mu, psi = _moments(rng, n_features + 1, is_inside=records not in ("own", "clamped"))
+        if kind == "own":
+            trials.append(_own_trial(rng, cell, noises))
+            continue
+        mu, psi = _moments(rng, n_features + 1, is_inside=kind != "clamped")
         drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
-        gram, kept = {}, None
-        for kind in kinds:
-            if kind in ("exact", "normal"):
-                gram[kind] = (simulate_gram if kind == "exact" else normal_statistic)(rng, mu, psi, n)
-                continue
-            z = _with_intercept(np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0))
-            gram[kind] = z.T @ z
-            if cell["track"] == "approximate":
-                kept = z[:, 1:]
-            elif n % _PART == 0:
-                blocks = z.reshape(-1, _PART, n_features + 2)
-                kept = blocks.swapaxes(1, 2) @ blocks
-        trials.append(_Trial(regression_of(mu, psi), drawn, gram, kept))
+        z, kept = _with_intercept(np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0)), None
+        if cell["track"] == "approximate":
+            kept = z[:, 1:]
+        elif n % _PART == 0:
+            blocks = z.reshape(-1, _PART, n_features + 2)
+            kept = blocks.swapaxes(1, 2) @ blocks
+        trials.append(_Trial({kind: regression_of(mu, psi)}, drawn, {kind: z.T @ z}, kept))
+    return _Block(n, cell["epsilon"], noises, trials)
+
+
+def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, GramNoise]) -> _Trial:
+    """Draw moments from each prior, and statistics of each joint model."""
+    n, p = cell["n"], next(iter(noises.values())).p
+    (mu, psi), conjugate = RegressionPrior().sample(rng, p), _CONJUGATE.sample(rng, p)
+    drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
+    z = _with_intercept(np.clip(_records(rng, "normal", mu, psi, n), -1.0, 1.0))
+    gram = {
+        "exact": simulate_gram(rng, mu, psi, n),
+        "normal": normal_statistic(rng, mu, psi, n),
+        "clamped": z.T @ z,
+        "conjugate": normal_statistic(rng, *conjugate, n),
+    }
+    truths = {**dict.fromkeys(gram, regression_of(mu, psi)), "conjugate": regression_of(*conjugate)}
+    return _Trial(truths, drawn, gram, z[:, 1:] if cell["track"] == "approximate" else None)
+
+
+def _simulate_ranges(cell: Values, streams: Streams) -> _Block:
+    """Draw records of one covariate that fill a fraction 1/factor of each range, in its middle or near its end."""
+    n, factor, noises = cell["n"], cell["range_factor"], _noises(cell, 2)
+    centre, variance = 0.0 if cell["place"] == "middle" else 0.9 * (1.0 - 1.0 / factor), (0.15 / factor) ** 2
+    truth, trials = np.array([0.5 * centre, 0.5, variance]), []
+    for rng in streams.generators():
+        drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
+        x = centre + rng.uniform(-1.0, 1.0, n) / factor
+        y = truth[0] + truth[1] * x + np.sqrt(variance) * rng.normal(size=n)
+        z = _with_intercept(np.clip(np.column_stack([x, y]), -1.0, 1.0))
+        trials.append(_Trial({"ranges": truth}, drawn, {"ranges": z.T @ z}))
     return _Block(n, cell["epsilon"], noises, trials)
 
 
@@ -127,9 +162,9 @@ def _with_intercept(records: Array) -> Array:
 
 
 def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
-    """Return moments from the prior, or from the prior given that three standard deviations are inside the bounds."""
+    """Return moments from the conjugate prior, or given that three standard deviations are inside the bounds."""
     for _ in range(_MOST_DRAWS):
-        mu, psi = _PRIOR.sample(rng, p)
+        mu, psi = _CONJUGATE.sample(rng, p)
         if not is_inside or (np.abs(mu) + 3.0 * np.sqrt(np.diag(psi)) <= 1.0).all():
             return mu, psi
     raise ValueError(f"moments inside the bounds must be found in {_MOST_DRAWS:,} draws, got none; use fewer features")
@@ -156,7 +191,9 @@ def _simulate_releases(columns: str, cell: Values, streams: Streams) -> _Block:
     n, mean = len(z), gram[0, 1:] / len(z)
     truth, noises = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), _noises(cell, len(mean))
     trials = [
-        _Trial(truth, {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}, {"real": gram}, records)
+        _Trial(
+            {"real": truth}, {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}, {"real": gram}, records
+        )
         for rng in streams.generators()
     ]
     return _Block(n, cell["epsilon"], noises, trials)
@@ -167,17 +204,20 @@ def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
     return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in _NOISES[cell["track"]]}
 
 
-def _gram(algorithm: str, trial: _Trial) -> Array:
-    """Return the statistic that a method analyses: if records are its own, that of its joint model."""
-    grams = trial.gram
-    return grams[_OWN.get(algorithm, "clamped")] if "exact" in grams else next(iter(grams.values()))
+def _kind(algorithm: str, trial: _Trial) -> str:
+    """Return the kind of records that a method analyses: if records are its own, that of its joint model."""
+    return _OWN.get(_known(algorithm), "clamped") if "exact" in trial.gram else next(iter(trial.gram))
+
+
+def _known(algorithm: str) -> str:
+    return "normal-covariates" if algorithm == _K_NORM else algorithm
 
 
 def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> dict[str, Any]:
     draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
     pairs = zip(block.trials, streams.generators(), strict=True)
     draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
-    scores = _score(draws, np.array([trial.truth for trial in block.trials]))
+    scores = _score(draws, np.array([trial.truths[_kind(name, trial)] for trial in block.trials]))
     if name in _RELEASES:
         constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
         scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
@@ -186,19 +226,18 @@ def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> di
 
 def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
     noise = "k-norm" if name == _K_NORM else next(iter(block.noises))
-    algorithm, added = {_K_NORM: "normal-covariates", "non-private": "naive"}.get(name, name), block.noises[noise]
-    gram = _gram(algorithm, trial)
+    algorithm, added = "naive" if name == "non-private" else _known(name), block.noises[noise]
+    gram = trial.gram[_kind(name, trial)]
     release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
-    thinning = _THINNING[added.p] if algorithm == "normal-covariates" else _LONGER.get(algorithm)
     if "real" in trial.gram and algorithm == "normal-covariates":
         algorithm = "normal-covariates-records"
-    return sample_gram(rng, algorithm, release, _PRIOR, _CHAINS, _BURN_IN, _DRAWS, thinning)
+    return sample_gram(rng, algorithm, release, None, _CHAINS, _BURN_IN, _DRAWS, _LONGER.get(algorithm))
 
 
 def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
     """Return independent draws given a release of a Gram matrix, or of records."""
     method = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
-    release = method.release(rng, _gram(name, trial) if name == "adassp" else trial.records)
+    release = method.release(rng, trial.gram[_kind(name, trial)] if name == "adassp" else trial.records)
     return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
 
 
@@ -220,7 +259,7 @@ def _draw_partition(name: str, block: _Block, trial: _Trial, rng: np.random.Gene
 def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
     """Return means and standard deviations of (θ₀, θ, σ²) given each part, its likelihood raised to the power M."""
     n = _PART * len(parts)
-    (kappa, nu, scale), mean = _PRIOR.hyperparameters(2), parts[:, 0, 1:] / _PART
+    (kappa, nu, scale), mean = _CONJUGATE.hyperparameters(2), parts[:, 0, 1:] / _PART
     outer = mean[:, :, None] * mean[:, None, :]
     matrix = len(parts) * (parts[:, 1:, 1:] - _PART * outer) + scale * np.eye(2) + kappa * n / (kappa + n) * outer
     slope = matrix[:, 0, 1] / matrix[:, 0, 0]
@@ -234,7 +273,7 @@ def _score(draws: Array, truth: Array) -> dict[str, Any]:
     """Return the measures of draws, shape (trials, chains, draws, components)."""
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
-    low, high = np.quantile(pooled, [0.5 - NOMINAL / 2, 0.5 + NOMINAL / 2], axis=1)
+    low, high = coefficient_intervals(pooled, NOMINAL)
     scores = score_intervals(truth, pooled.mean(axis=1), low, high)
     return {**scores, "pit": (pooled < truth[:, None]).mean(axis=1), "rhat": rhat, "ess": ess}
 
@@ -243,7 +282,7 @@ _NOTES = {
     "normal-covariates": "Exact for unclamped normal records.",
     _K_NORM: "The same with K-norm noise, in the pure track.",
     "noise-aware": "Exact for a normal statistic.",
-    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), without correction.",
+    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), with their conjugate prior.",
     "noise-aware-uncorrected": "The conjugate draw without correction; statistics are not redrawn.",
     "noise-aware-redrawn": "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
     "data-augmentation": "Exact for clamped normal records.",
@@ -251,8 +290,8 @@ _NOTES = {
     "dp-gd": "Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
     "binagg": "Regression on noisy sums in private bins, (ε, δ)-DP.",
     "partition": "Private posterior quantiles from partitions (P2), ε-DP.",
-    "naive": "Conjugate posterior that ignores the noise.",
-    "non-private": "Conjugate posterior without noise.",
+    "naive": "Posterior that ignores the noise.",
+    "non-private": "Posterior without noise.",
 }
 
 
@@ -278,6 +317,8 @@ _FACTORS: dict[str, tuple[Any, ...]] = {
     "epsilon": ("privacy loss", "float", "nat"),
     "records": ("distribution of the records", "str", "1"),
     "track": ("kind of guarantee", "str", "1"),
+    "range_factor": ("width of a range, as a multiple of that of the records", "float", "1"),
+    "place": ("part of the range that the records fill", "str", "1"),
 }
 
 
@@ -288,12 +329,12 @@ def _panel(
     trials: int,
     kept: Collection[str],
     augmented: int = _LARGEST_AUGMENTED,
+    simulate: Callable[[Values, Streams], _Block] | None = None,
+    target: str = "true parameter",
     **values: tuple[Any, ...],
 ) -> Panel:
     values = {"epsilon": (1.0,), "track": tuple(_NOISES), **values}
     components = ("intercept", *(f"slope-{k + 1}" for k in range(n_features)), "variance")
-    is_real = "records" not in values
-    target = "estimate without privacy" if is_real else "true parameter"
     measures = {
         "pit": f"posterior quantile of the {target}",
         "covered": f"1 if the central 95 % interval contains the {target}",
@@ -306,9 +347,11 @@ def _panel(
     return Panel(
         name=name,
         meaning=meaning,
-        simulate=partial(_simulate_releases, name) if is_real else partial(_simulate, n_features),
+        simulate=simulate or partial(_simulate, n_features),
         methods=tuple(
-            Method(method, partial(_evaluate, method), note=note) for method, note in _NOTES.items() if method in kept
+            Method(method, partial(_evaluate, method), note=note, version=1 if method in _UNCHANGED else 2)
+            for method, note in _NOTES.items()
+            if method in kept
         ),
         measures=tuple(
             Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
@@ -317,7 +360,7 @@ def _panel(
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
-        version=2,
+        version=3 if "own" in values.get("records", ()) else 2,
         statistics=(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
@@ -326,6 +369,7 @@ def _panel(
     )
 
 
+_REAL_TARGET = "estimate without privacy"
 _ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
 PANELS = (
     _panel(
@@ -343,9 +387,15 @@ PANELS = (
         records=("own", "inside", "heavy-tailed")),
     _panel(
         "real-two", 2, "rings on length and weight (abalone), hours on age and education (adult)", 500, _ON_REAL,
+        simulate=partial(_simulate_releases, "real-two"), target=_REAL_TARGET,
         data=("abalone", "adult"), epsilon=(0.1, 1.0, 3.0)),
     _panel(
-        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES)),
+        "ranges", 1, "regression on 1 covariate whose records fill a part of the public ranges", 1_000,
+        ("normal-covariates", "noise-aware-published", "naive"), simulate=_simulate_ranges, n=(1_000, 10_000, 100_000),
+        range_factor=(1.0, 3.0, 10.0), place=("middle", "end")),
+    _panel(
+        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES),
+        simulate=partial(_simulate_releases, "abalone-seven"), target=_REAL_TARGET),
 )  # fmt: skip
 
 
@@ -392,7 +442,7 @@ STUDY = Study(
     ),
     comparisons=tuple(
         partial(compare, track)
-        for compare in (compare_intervals, compare_coverage)
+        for compare in (compare_intervals, compare_coverage, compare_ranges)
         for track in ("pure", "approximate")
     ),
     quick=Scale(

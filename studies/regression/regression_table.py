@@ -2,7 +2,8 @@
 
 The rows are read once, in blocks, on a Dask cluster, and reduced to integer sums
 (`mechanisms.regression.gram_release.gram_sums`), which do not depend on the blocks. A column with public levels is
-represented by one indicator per level but the first, and by one for all undeclared values, ``COLUMN=other``.
+represented by one indicator per level but the first, the reference. Values that are not declared count as the
+reference, unless ``other`` is one of the levels, whose indicator, ``COLUMN=other``, is that of all of them.
 """
 
 import json
@@ -29,8 +30,8 @@ from mechanisms.regression.private_regression import (
     RegressionPosterior,
     choose_gram_method,
     release_sums,
-    require_support,
 )
+from mechanisms.regression.width_forecast import Guess, WidthForecast, require_support
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, as_bad_input
@@ -47,12 +48,12 @@ class Prepared:
 
     table: TableRows
     n_rows: int  # of complete rows, if others are dropped
-    levels: tuple[int, ...]  # number of public levels per column, 0 for columns of numbers
+    levels: tuple[int, ...]  # number of indicators per column, 0 for columns of numbers
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
     method: str
-    expected: np.ndarray  # widths of the intervals of (intercept, slopes, error variance)
+    forecast: WidthForecast
     cluster: ChosenCluster
 
 
@@ -63,6 +64,7 @@ def prepare(
     *,
     ranges: Mapping[str, tuple[float, float]],
     levels: Mapping[str, str],
+    guesses: Mapping[str, Guess],
     markers: Sequence[Literal],
     epsilon: float,
     delta: float | None,
@@ -76,7 +78,8 @@ def prepare(
 
     Nothing is read but, if rows with missing cells are dropped, the number of complete rows, which is public then.
 
-    `levels` has the list of public levels of a column, as text, and `markers` are literals of missing cells.
+    `levels` has the list of public levels of a column, as text, with ``other`` for all values that are not in it;
+    `guesses` only change the forecast, and `markers` are literals of missing cells.
     """
     chosen_cluster = choose_cluster(cluster)
     with as_bad_input():
@@ -85,7 +88,8 @@ def prepare(
         noise_name: NoiseName = "laplace" if delta is None else "gaussian"
         calibrated_gram_noise(noise_name, 2, epsilon, delta)
         literals = {column: parse_categories(f"levels of {column}", given) for column, given in levels.items()}
-        encoders = {column: partial(match_literals, literals=several) for column, several in literals.items()}
+        listed = {column: _without_other(several) for column, several in literals.items()}
+        encoders = {column: partial(match_literals, literals=several) for column, several in listed.items()}
         table = open_table(path, target, features, encoders, markers)
         box = _find_box(path, target, table.columns, ranges, literals)
         noise = calibrated_gram_noise(noise_name, box.p, epsilon, delta)
@@ -93,9 +97,10 @@ def prepare(
         if drops_missing:
             n = reduce_rows([table.rows], _count_complete, _add, chosen_cluster)
         chosen = choose_gram_method(method, n)
-        expected = require_support(box, n, noise, level=level)
-    n_levels = tuple(len(literals.get(name, ())) for name in table.columns)
-    return Prepared(table, n, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, expected, chosen_cluster)
+        indicators = set(box.names) - set(table.columns)
+        forecast = require_support(box, n, noise, guesses, indicators, level)
+    n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
+    return Prepared(table, n, n_levels, box, noise, Guarantee(epsilon, delta or 0.0), chosen, forecast, chosen_cluster)
 
 
 def release_regression(
@@ -212,12 +217,12 @@ def _find_box(
     for column in columns:
         if column in levels:
             names = [literal.text for literal in levels[column]]
-            if len(names) < 2 or OTHER in names:
+            if len(names) < 2 or OTHER in names[:-1]:
                 raise BadInputError(
-                    f"levels of {column} must be at least 2 different names, not 'other', got {','.join(names)}; all "
-                    "other values are counted as 'other'"
+                    f"levels of {column} must be at least 2 different names, and 'other' the last, got "
+                    f"{','.join(names)}; values that are not listed count as the first, the reference, or as 'other'"
                 )
-            bounds += [(f"{column}={name}", (0.0, 1.0)) for name in (*names[1:], OTHER)]
+            bounds += [(f"{column}={name}", (0.0, 1.0)) for name in names[1:]]
         elif column in ranges:
             bounds.append((column, ranges[column]))
         else:
@@ -228,6 +233,10 @@ def _find_box(
             )
     columns, pairs = zip(*bounds, strict=True)
     return PublicBox(columns, *zip(*pairs, strict=True))
+
+
+def _without_other(literals: Sequence[Literal]) -> list[Literal]:
+    return [literal for literal in literals if literal.text != OTHER]
 
 
 _Reduced = tuple[list[list[int]], int, tuple[float, int]]

@@ -1,4 +1,4 @@
-"""Time of private regression: an iteration of the published sampler, against a loop in NumPy and SciPy, and one pass.
+"""Time of private regression: an iteration of the samplers, against a loop in NumPy and SciPy, and one pass.
 
     python tests/benchmarks/bench_regression.py [ROWS | --smallest]
 
@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from bench_tables import count_rows, peak_memory, timed
 
 from mechanisms.regression import gram_kernels
+from mechanisms.regression.gram_priors import ConjugatePrior
 from mechanisms.regression.gram_release import NOISE_CODES, PublicBox, calibrated_gram_noise, release_gram
-from mechanisms.regression.gram_samplers import RegressionPrior, simulate_gram
+from mechanisms.regression.gram_samplers import GRAM_METHODS, simulate_gram
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
@@ -33,7 +34,7 @@ from studies.regression.regression_table import _join, _reduce_block
 SMALLEST = "--smallest" in sys.argv[1:]
 CHUNK, N_CHUNKS, ROUNDS = (1_000, 4, 1) if SMALLEST else (500_000, 20, 3)
 ITERATIONS = {"loop": 5, "kernel": 100} if SMALLEST else {"loop": 1_000, "kernel": 1_000_000}
-PRIOR = RegressionPrior()
+PRIOR = ConjugatePrior()
 
 
 def moments(n, mu, psi):
@@ -103,15 +104,16 @@ def compare_iterations() -> None:
         state = update(rng, y, n, scale, *state)
     loop = (time.perf_counter() - start) / ITERATIONS["loop"]
     times = {}
-    for name, options in (("published", (False, 100, 0)), ("corrected", (True, 1, 4))):
-        known = rng, NOISE_CODES["laplace"], scale, release.noisy, n, PRIOR.hyperparameters(p)
+    known = gram_kernels.NoisyGram(NOISE_CODES["laplace"], scale, release.noisy, n)
+    for name in ("noise-aware-published", "noise-aware", "normal-covariates"):
+        method = GRAM_METHODS[name]
         for length in (1, ITERATIONS["kernel"]):  # the first call compiles
             start = time.perf_counter()
-            gram_kernels.run_normal_statistics(*options, *known, 0, length, np.empty((1, p + 1)))
+            method.run(rng, known, method.prior().hyperparameters(p), 0, length, np.empty((1, p + 1)))
             times[name] = (time.perf_counter() - start) / length
     print(f"one iteration, one covariate: loop {1e3 * loop:.3f} ms")
     for name, seconds in times.items():
-        print(f"    {name} kernel {1e6 * seconds:.2f} µs: {loop / seconds:,.0f} times faster")
+        print(f"    {name} {1e6 * seconds:.2f} µs: {loop / seconds:,.0f} times faster")
 
 
 def compare_passes(n_rows: int) -> None:

@@ -30,6 +30,7 @@ from mechanisms import (
 )
 from mechanisms.inference import private_posterior as posterior_module
 from mechanisms.regression import private_regression as regression_module
+from mechanisms.regression.width_forecast import WidthForecast
 from mechanisms.release import ExactNoise
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
@@ -105,7 +106,12 @@ COMMANDS = {
     "histogram of numbers": ("histogram", "t.csv", "--column", "a", "--edges", "-1:0:5e-324:1"),
     "regress": (
         *("regress", "t.csv", "--target", "y", "--features", "a,word", "--range", "a=-1:1", "--range", "y=-1:1"),
-        *("--levels", "word=NA,north", "--method", "normal-covariates"),
+        *("--levels", "word=NA,north,other", "--method", "normal-covariates"),
+    ),
+    "regress on exhaustive levels with a guess": (
+        *("regress", "t.csv", "--target", "y", "--features", "a,word", "--range", "a=-1:1", "--range", "y=-1:1"),
+        *("--levels", "word=NA,north", "--guess", "a=0:0.5", "--guess", "word=north=0.1"),
+        *("--method", "normal-covariates"),
     ),
     "partition at cutoffs": (
         *("partition", "t.csv", "--target", "y", "--features", "a,b", "--coefficient", "a", "--partitions", "5"),
@@ -157,7 +163,9 @@ def shorten_inference(monkeypatch, client):
     """Omit forecasts and rehearsals, which use public numbers only, and start no cluster."""
     monkeypatch.setattr(posterior_module, "rehearse", lambda *_: 50)
     for module in (regression_table, regression_module):
-        monkeypatch.setattr(module, "require_support", lambda box, *_, **__: np.ones(box.p + 1))
+        monkeypatch.setattr(
+            module, "require_support", lambda box, *_, **__: WidthForecast(np.ones(box.p), np.ones(box.p))
+        )
     for module in (regression_table, partition_table):
         monkeypatch.setattr(module, "choose_cluster", lambda _: choose_cluster(client))
 

@@ -298,6 +298,7 @@ COMMANDS = {
     "inference in an unknown format": (*INFER, "--output", "values.xlsx"),
     "regression without a range": (*REGRESS, "--yes"),
     "regression on an unknown column": (*REGRESS, "--features", "z", "--range", "y=0:2", "--yes"),
+    "regression with a guess outside the range": (*REGRESS, *RANGES, "--guess", "x=0:12", "--yes"),
     "regression by an unknown method": (*REGRESS, *RANGES, "--method", "lasso", "--yes"),
     "regression at a level of 95": (*REGRESS, *RANGES, "--level", "95", "--yes"),
     "regression with a delta of 1": (*REGRESS, *RANGES, "--delta", "1", "--yes"),

@@ -4,20 +4,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.regression import gram_kernels
-from mechanisms.regression.gram_kernels import _diagonalise
+from mechanisms.regression.gram_kernels import NoisyGram, _diagonalise
+from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
 from mechanisms.regression.gram_release import NOISE_CODES, GramNoise, GramRelease, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
-    RegressionPrior,
     normal_statistic,
     regression_of,
     sample_gram,
     simulate_gram,
 )
 from tests.mechanisms.regression.scaled_records import k_norm
-
-PRIOR = RegressionPrior()
 
 
 def gram_of(records):
@@ -26,8 +25,8 @@ def gram_of(records):
 
 
 def joint_draw(rng, method, p, n):
-    """Return parameters from the prior, and a statistic from the joint model of a method."""
-    mu, psi = PRIOR.sample(rng, p)
+    """Return parameters from the prior of a method, and a statistic from its joint model."""
+    mu, psi = GRAM_METHODS[method].prior().sample(rng, p)
     if method.startswith("noise-aware"):
         return regression_of(mu, psi), normal_statistic(rng, mu, psi, n)
     if method == "data-augmentation":
@@ -46,7 +45,7 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
             mean = gram[0, 1:] / n
             truth = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean))
         release = release_gram(rng, gram, noise_of)
-        draws = sample_gram(rng, method, release, PRIOR, **lengths)
+        draws = sample_gram(rng, method, release, **lengths)
         pits.append((draws.reshape(-1, p + 1) < truth).mean(axis=0))
     return np.array(pits)
 
@@ -57,7 +56,9 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
         ("normal-covariates", "laplace"),
         ("normal-covariates", "k-norm"),
         ("noise-aware", "laplace"),
+        ("normal-covariates", "gaussian"),
         ("noise-aware", "gaussian"),
+        ("data-augmentation", "laplace"),
         ("data-augmentation", "gaussian"),
     ],
 )
@@ -80,13 +81,69 @@ def test_regressions_of_the_records_have_uniform_quantiles():
         assert stats.kstest(column, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.parametrize(("p", "n"), [(2, 10), (3, 12)])
+def test_posterior_without_noise_equals_importance_sampling(p, n):
+    """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
+    rng = np.random.default_rng(p)
+    records = rng.multivariate_normal(np.full(p, 0.2), 0.05 * np.eye(p) + 0.02, n)
+    gram, mean = gram_of(records), records.mean(axis=0)
+    scatter = gram[1:, 1:] - n * np.outer(mean, mean)
+    size = 100_000
+    psi = stats.invwishart(n - 1, scatter).rvs(size, random_state=rng)
+    lower = np.linalg.cholesky(psi)
+    mu = mean + (lower @ rng.normal(size=(size, p, 1)))[..., 0] / np.sqrt(n)
+    numbers = RegressionPrior().hyperparameters(p)
+    log_weights = np.array([gram_kernels._log_prior(numbers, m, factor) for m, factor in zip(mu, lower, strict=True)])
+    log_weights -= (np.log(np.diagonal(lower, axis1=1, axis2=2)) * -(1 + np.arange(p))).sum(axis=1)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    expected, found = (
+        regression_of(mu, psi),
+        sample_gram(rng, "naive", GramRelease(gram, n, GramNoise("laplace", 1.0, p)), None, 4, 500, 2_000, 20).reshape(
+            -1, p + 1
+        ),
+    )
+    effective = 1.0 / (weights**2).sum()
+    assert effective > 2_000
+    for q in (0.1, 0.5, 0.9):
+        cuts = np.quantile(found, q, axis=0)
+        shares = (weights[:, None] * (expected < cuts)).sum(axis=0)
+        assert (np.abs(shares - q) < 5 * np.sqrt(q * (1 - q) * (1 / effective + 1 / 1_500))).all()
+
+
+@pytest.mark.parametrize("method", ["normal-covariates", "data-augmentation"])
+def test_chains_of_five_covariates_mix_with_ten_records(method):
+    """Weights of conjugate proposals are unbounded there, and their chains had R-hat 1.88."""
+    rng = np.random.default_rng(20_263)
+    release = release_gram(
+        rng, simulate_gram(rng, np.full(6, 0.1), 0.05 * np.eye(6), 10), calibrated_gram_noise("laplace", 6, 1.0)
+    )
+    rhat = DrawnPosterior(sample_gram(rng, method, release)).diagnostics()["rhat"]
+    assert rhat.max() <= 1.05
+
+
+def test_naive_draws_vary_if_the_scatter_of_a_release_is_not_definite():
+    """Draws of σ² far below double precision would have no R-hat."""
+    noisy = np.array([[1e5, 2e4, 1e4], [2e4, 4e3, 1e3], [1e4, 1e3, 5e2]])
+    release = GramRelease(noisy, 100_000, GramNoise("laplace", 5.0, 2))
+    draws = sample_gram(np.random.default_rng(1), "naive", release, None, 2, 200, 150)
+    assert np.isfinite(DrawnPosterior(draws).diagnostics()["rhat"]).all()
+    assert np.ptp(draws, axis=(0, 1)).min() > 1e-12
+
+
+def test_priors_belong_to_methods():
+    release = GramRelease(np.diag([30.0, 5.0, 5.0]), 30, GramNoise("laplace", 1.0, 2))
+    with pytest.raises(ValueError, match="prior must be a ConjugatePrior for noise-aware-published, got RegressionP"):
+        sample_gram(np.random.default_rng(1), "noise-aware-published", release, RegressionPrior())
+
+
 def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     """Draws of the parameters are too wide for the regression of the records, which the test above would detect."""
     rng, pits = np.random.default_rng(3), []
     noise = GramNoise("laplace", 0.01, 2)
     for _ in range(100):
         _, gram = joint_draw(rng, "normal-covariates", 2, 30)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), PRIOR, 1, 200, 150)[0]
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 1, 200, 150)[0]
         mean = gram[0, 1:] / 30
         pits.append((draws < regression_of(mean, gram[1:, 1:] / 30 - np.outer(mean, mean))).mean(axis=0))
     assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
@@ -113,7 +170,7 @@ def test_ignored_noise_is_detected():
 def test_moments_of_the_statistic():
     """The mean and covariance of Σuᵢ and Σuᵢuⱼ are those of simulated records."""
     rng = np.random.default_rng(1)
-    mu, psi = PRIOR.sample(rng, 3)
+    mu, psi = ConjugatePrior().sample(rng, 3)
     one = np.array([gram_of(u[None])[np.triu_indices(4)] for u in rng.multivariate_normal(mu, psi, 40_000)])
     index = list(zip(*np.triu_indices(4), strict=True))[1:]
     first = np.array([j - 1 if i == 0 else i - 1 for i, j in index])
@@ -131,7 +188,8 @@ def test_moments_of_the_statistic():
 def test_kernels_have_the_density_of_the_noise(name):
     rng, noise = np.random.default_rng(1), GramNoise(name, 1.7, 2)
     drawn = noise.sample(rng, 2)
-    found = [gram_kernels._log_noise(NOISE_CODES[name], 1.7, one, np.zeros((3, 3)), np.empty((3, 3))) for one in drawn]
+    releases = [NoisyGram(NOISE_CODES[name], 1.7, matrix, 3) for matrix in drawn]
+    found = [gram_kernels._log_noise(release, np.zeros((3, 3)), np.empty((3, 3))) for release in releases]
     upper = drawn[:, *np.triu_indices(3)][:, 1:]
     expected = {
         "laplace": -np.abs(upper).sum(axis=1) / 1.7,
@@ -147,9 +205,9 @@ def test_without_noise_all_methods_agree():
     records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
     gram = gram_of(records)
     release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
-    exact = sample_gram(rng, "naive", release, PRIOR, 1, 0, 4_000)[0]
+    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0]
     for method in ("normal-covariates", "noise-aware"):
-        draws = sample_gram(rng, method, release, PRIOR, 2, 1_000, 1_000, 40).reshape(-1, 3)
+        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40).reshape(-1, 3)
         assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
         assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
 
@@ -157,9 +215,9 @@ def test_without_noise_all_methods_agree():
 def test_few_records_and_unsupported_noise_are_refused():
     rng = np.random.default_rng(1)
     with pytest.raises(ValueError, match="n must be at least 4 for 1 features, got 3; use fewer"):
-        sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)), PRIOR)
+        sample_gram(rng, "normal-covariates", GramRelease(np.eye(3), 3, GramNoise("laplace", 1.0, 2)))
     with pytest.raises(ValueError, match="noise must be one of laplace, gaussian for noise-aware, got k-norm"):
-        sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)), PRIOR)
+        sample_gram(rng, "noise-aware", GramRelease(np.eye(3), 30, GramNoise("k-norm", 1.0, 2)))
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
@@ -181,3 +239,17 @@ def test_eigenvalues_equal_those_of_lapack(size):
         _diagonalise(work := matrix.copy())
         found.append(np.abs(np.sort(np.diag(work)) - expected).max() / np.abs(expected).max())
     assert max(found) < 1e-13
+
+
+def test_normal_statistics_are_drawn_for_moments_that_are_nearly_singular():
+    """Slopes and errors of the prior may differ by many orders of magnitude; deviations are those of the moments."""
+    n, slope, sigma = 100_000, 3e3, 1e-3
+    psi = np.array([[1.0, slope], [slope, slope**2 + sigma**2]])
+    rng = np.random.default_rng(1)
+    drawn = np.array([normal_statistic(rng, np.zeros(2), psi, n) for _ in range(2_000)])
+    np.testing.assert_array_equal(drawn, drawn.swapaxes(1, 2))
+    expected = np.array([n, n * psi[0, 0], n * psi[1, 1]]), np.array([0.0, np.sqrt(2 * n), np.sqrt(2 * n) * psi[1, 1]])
+    diagonal = np.diagonal(drawn, axis1=1, axis2=2)
+    errors = expected[1] / np.sqrt(len(drawn))
+    assert (np.abs(diagonal.mean(axis=0) - expected[0]) <= 5.0 * errors).all()
+    assert (np.abs(diagonal.std(axis=0) - expected[1]) <= 5.0 * errors).all()

@@ -322,6 +322,9 @@ def test_what_cannot_be_drawn_or_computed_is_refused_before_the_entry(tmp_path):
         "mean at most 1e+50": lambda: private_posterior(
             x, "normal", (1e300, 1), 1.0, variance=1, bounds=(0, 1), ledger=ledger
         ),
+        "bounds must be at most 10,000 standard deviations": lambda: private_posterior(
+            x, "normal", (0, 1), 1.0, variance=1e-12, bounds=(0, 4), ledger=ledger
+        ),
         "RegressionPrior": lambda: private_regression(x, x, unit, 9.0, prior=(1, 2), ledger=ledger),
         "1e+50 in size": lambda: private_regression(x, x, {"x": (1e308, 1.7e308), "y": (0, 1)}, 9.0, ledger=ledger),
         "apart": lambda: private_regression(x, x, {"x": (0, 1), "y": (0, 5e-324)}, 9.0, ledger=ledger),

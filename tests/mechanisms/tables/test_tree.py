@@ -434,7 +434,7 @@ INTEGER = Noise("geometric", 2.0)
         ({"seen": "clipped", "values": [-1.0, 1.0, 9.0]}, "clipped value must be >= 0"),
         ({"seen": Suppressed(5)}, "must be NaN or >= the threshold"),
         ({"seen": Rounded(5)}, "to the nearest must be a multiple of 5, got 3 for node 0; check the base, or state "
-                               "another format: RandomRounded, SmallRounded, 'value'"),
+                               "another format, such as random rounding"),
         ({"seen": RandomRounded(5)}, "RandomRounded(base=5) is a format of counts without noise, got 3 for node 0"),
         ({"seen": RandomRounded(5), "noise": EXACT}, "rounded at random must be a multiple of 5, got 3 for node 0"),
         ({"seen": SmallRounded(5), "noise": EXACT}, "with SmallRounded(5) must be 0 or at least 5, got 3 for node 0"),

@@ -216,6 +216,7 @@ _SCORES = "pit covered width score square rhat ess"
 _CELL = {
     **dict.fromkeys(("calibration", "augmentation", "one-feature", "five-features"), "n epsilon records track"),
     "real-two": "data epsilon track",
+    "ranges": "n epsilon track range_factor place",
     "abalone-seven": "epsilon track",
 }
 
@@ -240,6 +241,7 @@ def _scores(claim, panel, first, second):
 
 
 _NORMAL, _K_NORM, _UNCORRECTED = "normal-covariates", "normal-covariates-k-norm", "noise-aware-uncorrected"
+_PUBLISHED = "noise-aware-published"
 REGRESSION_INFERENCE = Case(
     runs=(
         {"panels": ["calibration"], "trials": 30, "values": {"n": [10], "track": ["pure"]}},
@@ -256,6 +258,7 @@ REGRESSION_INFERENCE = Case(
         },
         {"panels": ["real-two"], "trials": 4, "values": {"epsilon": [1.0]}},
         {"panels": ["abalone-seven"], "trials": 3, "values": {"track": ["approximate"]}},
+        {"panels": ["ranges"], "trials": 4, "values": {"n": [100_000], "track": ["pure"], "range_factor": [10.0]}},
     ),
     dims={
         panel: {_SCORES: f"{cell} algorithm trial component", "status": f"{cell} algorithm trial"}
@@ -263,6 +266,7 @@ REGRESSION_INFERENCE = Case(
     },
     methods={
         "augmentation": "data-augmentation",
+        "ranges": "normal-covariates noise-aware-published naive",
         "abalone-seven": "normal-covariates adassp dp-gd binagg naive",
         "real-two": "normal-covariates normal-covariates-k-norm adassp dp-gd binagg naive",
     },
@@ -289,6 +293,14 @@ REGRESSION_INFERENCE = Case(
         *(
             _coverage("real-estimates-are-covered", verdict, "real-two", {"algorithm": _NORMAL}, covered)
             for verdict, covered in (("holds", 0.95), ("does not hold", 0.5))
+        ),
+        *(
+            _coverage("wide-ranges-are-covered", verdict, "ranges", {"algorithm": _NORMAL}, covered)
+            for verdict, covered in (("holds", 0.95), ("does not hold", 0.5))
+        ),
+        *(
+            _coverage("conjugate-prior-needs-narrow-ranges", verdict, "ranges", {"algorithm": _PUBLISHED}, covered)
+            for verdict, covered in (("holds", 0.5), ("does not hold", 0.99))
         ),
         *_scores("k-norm-saves-in-five-dimensions", "five-features", _K_NORM, _NORMAL),
         *_scores("k-norm-saves-little-with-one", "one-feature", _NORMAL, _K_NORM),

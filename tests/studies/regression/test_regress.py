@@ -10,6 +10,8 @@ import xarray as xr
 import zarr
 
 from mechanisms.regression import private_regression
+from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
+from mechanisms.release import Rehearsal
 from studies.regression import regression_table
 
 N = 3000
@@ -18,7 +20,7 @@ FRAME = pd.DataFrame({"a": RNG.uniform(10, 11, N), "b": RNG.normal(0, 1, N), "ki
 FRAME["y"] = 2 * FRAME["a"] - 20 - 0.5 * FRAME["b"] + (FRAME["kind"] == "t") + RNG.normal(0, 0.3, N)
 RANGES = ("--range", "a=10:11", "--range", "b=-3:3", "--range", "y=-3:6")
 AT = ("--target", "y", "--features", "a,b", *RANGES, "--epsilon", 3)
-LEVELS = ("--target", "y", *RANGES, "--levels", "kind=s,t", "--epsilon", 3, "--seed", 1)
+LEVELS = ("--target", "y", *RANGES, "--levels", "kind=s,t,other", "--epsilon", 3, "--seed", 1)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_all_formats_give_the_same_release(regress):
     assert lines[0] == lines[1] == lines[2]
 
 
-def test_levels_are_indicators_and_undeclared_ones_are_other(regress, tmp_path):
+def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_path):
     found = {}
     for table in ("t.csv", "t.parquet"):
         code, _out, err = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
@@ -63,6 +65,53 @@ def test_levels_are_indicators_and_undeclared_ones_are_other(regress, tmp_path):
     assert found["t.csv"]["guarantee"] is None
 
 
+def test_values_that_are_not_listed_are_the_reference(regress):
+    """A binary column that its levels exhaust has one indicator, and its release the sums of an indicator column."""
+    words = ("--target", "y", *RANGES, "--epsilon", 3, "--seed", 1)
+    code, out, err = regress(*words, "--levels", "kind=s,t")
+    assert code == 0, err
+    columns = json.loads(re.search("release: (.*)", out)[1])["columns"]
+    assert list(columns) == ["a", "b", "kind=t", "y"]
+    mapped = FRAME.assign(kind=(FRAME["kind"] == "t").astype(float))
+    box = PublicBox.of({"a": (10, 11), "b": (-3, 3), "kind": (0, 1), "y": (-3, 6)})
+    noisy = np.array(json.loads(re.search("release: (.*)", out)[1])["noisy"])
+    gram = gram_sums(box, mapped[list(box.names)])[0] / 2.0**32
+    noise = calibrated_gram_noise("laplace", 4, 3.0)
+    expected = release_gram(Rehearsal(1).generator("private_regression noise"), gram, noise).noisy
+    np.testing.assert_allclose(noisy[1:], expected[1:])
+
+
+def test_guesses_narrow_the_forecast(regress):
+    """A guess changes the forecast, and nothing that is released."""
+    found = {}
+    for guess in ((), ("--guess", "a=10:11", "--guess", "b=-2:2")):
+        code, out, _ = regress(*AT, *guess, "--seed", 1)
+        assert code == 0
+        found[guess] = out
+    plain, narrowed = found.values()
+    assert re.search(
+        r"^expected widths of 95 % intervals: intercept \S+ to \S+, a \S+ to \S+, b \S+ to \S+$", plain, re.M
+    )
+    assert "5 to 25 % of their range" in plain
+    assert "--guess narrows them" in plain
+    assert "--guess" not in narrowed
+    width = float(re.search(r"^expected widths .*, a (\S+), b \S+$", narrowed, re.M)[1])
+    low, high = map(float, re.search(r"^a +\S+ +\S+ +(\S+) +(\S+)", narrowed, re.M).groups())
+    assert 0.5 < width / (high - low) < 2.0
+    assert plain[plain.index("release:") :] == narrowed[narrowed.index("release:") :]
+
+
+def test_an_error_that_is_not_resolved_has_an_upper_bound(regress, tmp_path):
+    wide = ("--target", "y", "--features", "b", "--range", "b=-30:30", "--range", "y=-30:60", "--epsilon", 0.3)
+    code, out, _ = regress(*wide, "--seed", 1, "--output", tmp_path / "o.json")
+    assert code == 0
+    bound = float(re.search(r"^standard deviation of the error <= (\S+) \(95 %\): the release does not", out, re.M)[1])
+    values = json.loads((tmp_path / "o.json").read_text())
+    assert values["error_bound"] == pytest.approx(bound, rel=1e-3)
+    assert values["coefficients"]["error_variance"]["low"] == 0.0
+    assert values["coefficients"]["error_variance"]["high"] == pytest.approx(bound**2, rel=1e-2)
+
+
 def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tmp_path, monkeypatch):
     """After an interruption, the printed release gives the coefficients without another release."""
 
@@ -73,11 +122,11 @@ def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tm
         patch.setattr(private_regression, "regression_from_release", interrupt)
         code, out, _ = regress(*AT, "--yes")
     assert code == 130
-    first, second, third = out.splitlines()
+    first, second, note, third = out.splitlines()
     assert first == "3,000 rows; the release spends 3-DP, laplace noise"
     assert second.startswith("expected widths of 95 % intervals: intercept ")
     saved = tmp_path / "printed.txt"
-    saved.write_text(f"{first}\n{second}\n{third}\n")
+    saved.write_text(f"{first}\n{second}\n{note}\n{third}\n")
     code, out, _ = command("regress", "--release", saved, "--output", tmp_path / "o.csv")
     assert code == 0
     assert "guarantee of the release: 3-DP" in out
@@ -90,7 +139,7 @@ def test_level_applies_to_the_forecast_and_the_intervals(regress):
     for level in (0.8, 0.95):
         code, out, _ = regress(*AT, "--seed", 1, "--level", level)
         assert code == 0
-        forecast = re.search(rf"^expected widths of {100 * level:g} % intervals: .*, a (\S+),", out, re.MULTILINE)
+        forecast = re.search(rf"^expected widths of {100 * level:g} % intervals: .*, a (\S+) to", out, re.MULTILINE)
         widths[level] = float(forecast[1])
         assert f"\n{100 * level:g} % intervals, n = 3,000, " in out
     assert 0.4 < widths[0.8] / widths[0.95] < 0.85  # 0.65 for a normal posterior
@@ -130,6 +179,11 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT, "--features", "a,b,kind"), "if it is text, give its public levels, --levels kind=A,B"),
         ((*AT, "--levels", "kind=s,t"), "got kind; name a column of --features once"),
         ((*AT, "--features", "a,b,kind", "--levels", "kind=s"), "levels of kind must be at least 2 different names"),
+        ((*AT, "--features", "a,b,kind", "--levels", "kind=other,s"), "and 'other' the last, got other,s"),
+        ((*AT, "--guess", "a=9:10.5"), "guess of a must be LOW:HIGH in its range 10:11, got 9:10.5; change it"),
+        ((*AT, "--guess", "c=1:2"), "guess must name a column of the regression, got c; choose of a, b, y"),
+        ((*AT, "--guess", "a=0.2"), "guess of a must be a prevalence in (0, 1) of a column with the range 0:1, or"),
+        ((*AT, "--guess", "a=10:11", "--guess", "a=10:11"), "guess must have the form COLUMN=LOW:HIGH or COLUMN=P"),
         ((*AT, "--levels", "kind=s,t", "--levels", "kind=u"), "kind is given twice"),
         ((*AT, "--levels", "kind"), "a value must be given as NAME=V1,V2, got 'kind'"),
         ((*AT, "--method", "naive"), "got naive; its intervals are not calibrated"),

@@ -13,3 +13,11 @@ def test_a_bootstrap_without_spread_of_a_component_is_a_result(tmp_path):
     results = open_results(tmp_path / "store.zarr")["one-feature"].compute()
     assert results["status"].item() == 1
     assert results["rhat"].max().item() == pytest.approx(1.0, abs=0.01)
+
+
+def test_methods_that_release_records_analyse_those_of_the_prior(tmp_path):
+    study, methods = STUDIES["regression-inference"], ["adassp", "dp-gd", "binagg"]
+    values = {"n": [10_000], "records": ["own"], "track": ["approximate"], "algorithm": methods}
+    run(study, tmp_path / "store.zarr", trials=1, panels=["five-features"], values=values)
+    results = open_results(tmp_path / "store.zarr")["five-features"].compute()
+    assert (results["status"] == 1).all()
