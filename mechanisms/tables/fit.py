@@ -178,8 +178,8 @@ def fit_prior(
     scale s is the median standard deviation of the noise of the leaves, see `leaf_scale`. The posterior is integrated
     on a lattice of the logarithms of mean and shape, or, with more than 10,000 leaves, by four points with its mean and
     covariance. Intervals of 95 % covered at least .963 of the leaves and totals, with 2,000 tables for each of 84
-    combinations of 2, 4 or 10 leaves below a total, shapes from 0.05 to 5, means 0.1 and 3, noise of 0.5, 3 or 20 times
-    the mean, and values that were clipped at 0 or not (`bench_table_coverage.py`).
+    combinations of 2, 4 or 10 leaves below a total, shapes from 0.05 to 5, means 0.1 and 3, noise of scale 0.05 to 9,
+    and values that were clipped at 0 or not (`bench_table_coverage.py`).
 
     Parameters
     ----------
