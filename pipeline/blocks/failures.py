@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.study import Study
 from pipeline.redact import class_name, redact_text, shorten, text_of
@@ -20,13 +22,14 @@ _LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a study, which may neither fork a worker nor lower the limit of nested calls for one.
+    """Call a function of a study, which may not fork a worker, or change NumPy's errstate or lower the limit of calls.
 
     A process that the function forks ends when it returns or raises an exception there.
     """
     process, depth = os.getpid(), sys.getrecursionlimit()
     try:
-        return function(*args)
+        with np.errstate():
+            return function(*args)
     except SystemExit as error:
         if os.getpid() != process:
             os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
