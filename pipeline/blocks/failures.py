@@ -5,6 +5,7 @@ interrupt by the user is none.
 """
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
     file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
     lines = "".join(_entries(error)).rstrip().splitlines()
     kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
-    cause = f"{os.path.basename(imported_from(file))}:{line}: {kept[-1]}"
+    cause = f"{os.path.basename(imported_from(file))}:{line}: {_first_line(error)}"
     return redact_text("\n".join([cause, *kept]))
 
 
@@ -60,6 +61,16 @@ def describe_reported(reason: object) -> str:
     if reason is None or (isinstance(reason, str) and not reason):
         return ""
     return redact_text(text_of(reason)).strip() or class_name(reason)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return class and text of an exception up to the first line end in the text, without notes and members."""
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except BaseException:  # see `_entries`
+        text = f"{class_name(error)}: {text_of(error)}"
+    lines = re.sub(r":\s+", ": ", text, count=1).splitlines()
+    return shorten(next((line for line in lines if line and not line[0].isspace()), class_name(error)).rstrip())
 
 
 def _entries(error: BaseException) -> list[str]:

@@ -238,7 +238,10 @@ def test_failures_of_a_deterministic_panel_have_a_reason(reason, result):
         ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
         ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
         ("x must be real numbers, got dtype <U3", lambda n: {"x": ["one"] * n}),
-        ("'NoneType' object is not iterable", lambda n: None),
+        ("a method must return a dictionary with ['x'], got NoneType", lambda n: None),
+        ("a method must return a dictionary with ['x'], got str", lambda n: "x"),
+        ("a method must return a dictionary with ['x'], got set", lambda n: {"x"}),
+        ("a method must return ['x'], got [1, 'x']", lambda n: {"x": np.ones(n), 1: 2}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -894,3 +897,65 @@ def test_arrays_are_shared_and_objects_that_cannot_be_copied_are_passed():
     for data in ((array, lock), Changeable(array), Named(array), {"a": [Kept(array, {})]}):
         assert next(item for item in leaves(copy_for_method(data)) if isinstance(item, np.ndarray)) is array
     assert copy_for_method([lock])[0] is lock
+
+
+class MaskedLengths(np.ma.MaskedArray):
+    unit = "km"
+
+
+class Lengths(list):
+    units = "km"
+
+
+class Converts:
+    def __array__(self, dtype=None, copy=None):
+        return np.ma.masked_array([1.0, 2.0], [False, True])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.ma.masked_array([1.0, 2.0]).view(MaskedLengths),
+        Lengths([1.0, 2.0]),
+        xr.DataArray([1.0, 2.0], attrs={"units": "km"}),
+        xr.Variable("trial", [1.0, 2.0], {"unit": "km"}),
+    ],
+    ids=["masked", "list", "array", "variable"],
+)
+def test_units_of_subclasses_and_attributes_are_refused(given):
+    with pytest.raises(ValueError, match=r"^x must be plain numbers, got .*(which|units?) would be lost; convert"):
+        as_numbers("x", given, {"trial": range(2)})
+
+
+def test_array_without_a_unit_and_masks_are_read():
+    without = xr.DataArray([1.0, 2.0], attrs={"units": "1", "long_name": "share"})
+    assert as_numbers("x", without, {"trial": range(2)})[0].tolist() == [1.0, 2.0]
+    for masked in (Converts(), np.array([1.0, np.ma.masked], object), [1.0, np.ma.masked]):
+        values, is_missing = as_numbers("x", masked, {"trial": range(2)})
+        assert (values[0], is_missing.tolist()) == (1.0, [False, True])
+
+
+def noted():
+    error = ValueError("too few")
+    error.add_note("in R")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ExceptionGroup("several", [ValueError("a"), TypeError("b")]), "ExceptionGroup: several (2 sub-exceptions)"),
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError("\n  first\nsecond"), "ValueError: first"),
+        (noted(), "ValueError: too few"),
+        (SyntaxError("invalid", ("f.py", 1, 2, "a b\n")), "SyntaxError: invalid"),
+        (KeyError(), "KeyError"),
+    ],
+    ids=["group", "lines", "blank", "note", "syntax", "empty"],
+)
+def test_cause_of_an_exception_is_its_class_and_first_line(error, cause):
+    def raises(data, setting, streams):
+        raise error
+
+    outcome = outcome_of(raises, trials=1)
+    assert re.fullmatch(rf"test_evaluate.py:\d+: {re.escape(cause)}", outcome.cause)
