@@ -70,5 +70,5 @@ def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, m
 def test_client_that_is_closed_before_the_check_has_lost_its_scheduler(cluster):
     client = Client(cluster, set_as_default=False)
     client.close()
-    with pytest.raises(ExecutionError, match="^the connection to the scheduler was lost; restart"):
+    with pytest.raises(ExecutionError, match=r"^the connection to the scheduler was lost; restart"):
         checks.refuse_unfit_workers(client, "run", source_of(toy.STUDY), {})
