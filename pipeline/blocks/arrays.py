@@ -1,11 +1,10 @@
 """Arrays of blocks: read-only data, so that no method changes those of the next one, and checked casts of results."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from pipeline.declare.contents import leaves
 from pipeline.declare.factors import integer_range
 
 
@@ -53,25 +52,3 @@ def freeze_arrays(data: Any) -> None:
     for item in leaves(data):
         if isinstance(item, np.ndarray):
             item.setflags(write=False)
-
-
-def leaves(data: Any) -> Iterator[Any]:
-    """Yield the arrays, and the objects that are no containers, in simulated data; see `freeze_arrays`."""
-    waiting, seen = [data], set()
-    while waiting:
-        item = waiting.pop()
-        held: Any = ()
-        if isinstance(item, np.ndarray):
-            yield item
-            held = item.ravel().tolist() if item.dtype.hasobject else ()
-        elif isinstance(item, Mapping):
-            held = item.values()
-        elif isinstance(item, (tuple, list)):
-            held = item
-        elif is_dataclass(item) and not isinstance(item, type):
-            held = [getattr(item, field.name, None) for field in fields(item)]
-        else:
-            yield item
-        if held and id(item) not in seen:  # a container may contain itself
-            seen.add(id(item))
-            waiting.extend(held)

@@ -238,8 +238,10 @@ def keep_ok(panel: Panel, stored: Outcome, computed: Outcome) -> Outcome:
 def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     """Check the result of a method against the declared measures, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}
+    if not (hasattr(result, "keys") and hasattr(result, "get")):  # a data frame has them
+        raise ValueError(f"a method must return a dictionary with {sorted(allowed)}, got {type(result).__name__}")
     if set(result) - {"error"} != allowed:
-        raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
+        raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result, key=str)}")
     n_trials = len(trials)
     by_trial = {"trial": trials} if panel.trials is not None else {}
     error = as_reasons(result.get("error", [""] * n_trials), by_trial)

@@ -5,11 +5,14 @@ interrupt by the user is none.
 """
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.study import Study
@@ -20,13 +23,14 @@ _LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a study, which may neither fork a worker nor lower the limit of nested calls for one.
+    """Call a function of a study, which may not fork a worker, or change NumPy's errstate or lower the limit of calls.
 
     A process that the function forks ends when it returns or raises an exception there.
     """
     process, depth = os.getpid(), sys.getrecursionlimit()
     try:
-        return function(*args)
+        with np.errstate():
+            return function(*args)
     except SystemExit as error:
         if os.getpid() != process:
             os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
@@ -48,7 +52,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
     file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
     lines = "".join(_entries(error)).rstrip().splitlines()
     kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
-    cause = f"{os.path.basename(imported_from(file))}:{line}: {kept[-1]}"
+    cause = f"{os.path.basename(imported_from(file))}:{line}: {_first_line(error)}"
     return redact_text("\n".join([cause, *kept]))
 
 
@@ -57,6 +61,16 @@ def describe_reported(reason: object) -> str:
     if reason is None or (isinstance(reason, str) and not reason):
         return ""
     return redact_text(text_of(reason)).strip() or class_name(reason)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return class and text of an exception up to the first line end in the text, without notes and members."""
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except BaseException:  # see `_entries`
+        text = f"{class_name(error)}: {text_of(error)}"
+    lines = re.sub(r":\s+", ": ", text, count=1).splitlines()
+    return shorten(next((line for line in lines if line and not line[0].isspace()), class_name(error)).rstrip())
 
 
 def _entries(error: BaseException) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.blocks.arrays import leaves
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
+from pipeline.declare.contents import leaves
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 
@@ -54,7 +54,10 @@ def first_trials(panel: Panel, skipped: Sequence[str] = ()) -> list[FirstTrial]:
 
 @one_thread()
 def find_unseeded(study: Study, trial: FirstTrial) -> str:
-    """Evaluate settings twice on a trial; return a one-line message on the first difference, or an empty string."""
+    """Evaluate settings twice on a trial; return a one-line message on the first difference, or an empty string.
+
+    The second evaluation is in reverse order, so that a method which depends on those before it is found.
+    """
     panel = study.panel(trial.panel)
     if not _equal_data(*(simulate_block(study, trial.block) for _ in range(2))):
         return (
@@ -62,18 +65,20 @@ def find_unseeded(study: Study, trial: FirstTrial) -> str:
             "different data from two calls; draw all random numbers from streams, not from np.random or random"
         )
     settings = [panel.settings()[k] for k in trial.settings]
-    first, second = (evaluate_block(study, trial.block, settings) for _ in range(2))
+    first = evaluate_block(study, trial.block, settings)
+    second = evaluate_block(study, trial.block, settings[::-1])[::-1]
     for setting, before, after in zip(settings, first, second, strict=True):
         if difference := _describe_difference(panel, before, after):
-            return _refusal(panel, setting, difference)
+            return _refusal(panel, setting, difference, len(settings) > 1)
     return ""
 
 
-def _refusal(panel: Panel, setting: Setting, difference: str) -> str:
+def _refusal(panel: Panel, setting: Setting, difference: str, is_among_others: bool) -> str:
+    order = ", before and after other methods; change nothing that another method uses" if is_among_others else ""
     return (
         f"method {setting.label} of panel {panel.name} must return the same numbers whenever it is called with equal "
-        f"streams, got {difference} from two calls; draw all random numbers from streams, give programs that it starts "
-        "a seed from streams.seeds(), or declare the method with unseeded=True"
+        f"streams, got {difference} from two calls{order}; draw all random numbers from streams, give "
+        "programs that it starts a seed from streams.seeds(), or declare the method with unseeded=True"
     )
 
 
@@ -103,7 +108,14 @@ def _equal_data(first: Any, second: Any) -> bool:
 
 
 def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return True for arrays with the same values; objects are not compared."""
+    """Return True for arrays with the same values, also missing ones; objects are not compared."""
+    kinds = {first.dtype.kind, second.dtype.kind}
+    if first.dtype.names and second.dtype.names:
+        return first.dtype.names == second.dtype.names and all(
+            _equal(first[name], second[name]) for name in first.dtype.names
+        )
     if first.dtype.hasobject or second.dtype.hasobject:
         return True
-    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc" and second.dtype.kind in "fc")
+    if len(kinds) > 1 and kinds & set("mMV"):
+        return False
+    return np.array_equal(first, second, equal_nan=kinds <= set("fcmM"))

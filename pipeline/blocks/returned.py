@@ -18,6 +18,7 @@ Numbers = tuple[np.ndarray, np.ndarray]
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _LOST = ("units", "unit", "magnitude", "mask")  # attributes of objects whose meaning NumPy's conversion drops
+_WITHOUT_UNIT = ("", "1", "None")  # attributes `units` of xarray and pandas for numbers without a unit
 _PLAIN = ("builtins", "numpy")  # modules of numbers without further attributes
 _EXACT = 2**53  # integers up to this are floats
 _MOST_LABELS = 5
@@ -31,9 +32,11 @@ def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numb
     # values of these packages exist only if they are imported
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
     if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
+        _refuse_units(name, given.attrs)
         return _unlabelled(name, _in_order(name, given, axes), pandas)
     if pandas is None or not isinstance(given, pandas.Series | pandas.DataFrame):
         return _unlabelled(name, given, pandas)
+    _refuse_units(name, given.attrs)
     indices = [given.index] if given.ndim == 1 else [given.index, given.columns]
     for (dim, values), index in zip(axes.items(), indices, strict=False):
         _require_labels(name, dim, values, index)
@@ -103,6 +106,8 @@ def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
     """Return values without labels, and the mask of missing ones."""
     if hasattr(given, "__dask_graph__"):
         given = given.compute()  # NumPy's conversion of a lazy array drops its mask
+    if isinstance(given, np.ma.MaskedArray | list | tuple):
+        _refuse_lost(name, [given])
     if isinstance(given, np.ma.MaskedArray):
         return np.asarray(np.ma.getdata(given)), np.ma.getmaskarray(given)
     if isinstance(given, list | tuple):
@@ -114,9 +119,13 @@ def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
             return _unlabelled(name, given.to_numpy(), pandas)
         return _filled(name, np.asarray(pandas.isna(given), bool), given)
     _refuse_lost(name, [given])
-    array = np.asarray(given)
+    array = np.asanyarray(given)
+    if type(array) is not np.ndarray:
+        if array is not given:  # what `__array__` returned
+            return _unlabelled(name, array, pandas)
+        array = np.asarray(array)
     if array.dtype.hasobject:
-        nothing = (None,) if pandas is None else (None, pandas.NA, pandas.NaT)
+        nothing = (None, np.ma.masked) if pandas is None else (None, np.ma.masked, pandas.NA, pandas.NaT)
         return _filled(name, np.array([any(item is absent for absent in nothing) for item in array.flat], bool), array)
     return array, np.zeros(array.shape, bool)
 
@@ -125,10 +134,21 @@ def _refuse_lost(name: str, items: Sequence[Any]) -> None:
     """Raise ValueError for an object with units or a mask, also if it is a number."""
     odd = {kind for kind in set(map(type, items)) if kind is not np.ndarray and kind.__module__ not in _PLAIN}
     for item in items if odd else ():
-        if lost := [attribute for attribute in _LOST if type(item) in odd and hasattr(item, attribute)]:
+        kept = ("mask",) if isinstance(item, np.ma.MaskedArray) else ()
+        if lost := [what for what in _LOST if type(item) in odd and what not in kept and hasattr(item, what)]:
             raise ValueError(
                 f"{name} must be plain numbers, got {type(item).__name__}, whose {lost[0]} would be lost; convert it "
                 "to the unit of the measure, and return an array"
+            )
+
+
+def _refuse_units(name: str, attributes: Mapping[Any, Any]) -> None:
+    """Raise ValueError for attributes of a labelled array that state a unit."""
+    for key in ("units", "unit"):
+        if str(unit := attributes.get(key, "")) not in _WITHOUT_UNIT:
+            raise ValueError(
+                f"{name} must be plain numbers, got the attribute {key} = {str(unit)!r}, which would be lost; convert "
+                "them to the unit of the measure, and drop the attribute"
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.declare.contents import copy_for_method
 from pipeline.declare.factors import (
     ENDS,
     N_VALUES,
@@ -71,24 +72,12 @@ class Setting:
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
 ) -> list[dict[str, Any]]:
-    """Evaluate the settings one after the other (default of `Panel.evaluate`), each on containers of its own."""
-    chosen = zip(settings, streams, strict=True)
-    return [method.evaluate(_with_own_containers(data, {}), values, its) for (method, values), its in chosen]
-
-
-def _with_own_containers(data: Any, copies: dict[int, Any]) -> Any:
-    """Copy the mappings and sequences in data, so that no method changes those of the next; arrays are read-only."""
-    if id(data) in copies:  # a container may contain itself
-        return copies[id(data)]
-    if type(data) is dict:
-        copied = copies[id(data)] = {}
-        copied.update((name, _with_own_containers(item, copies)) for name, item in data.items())
-        return copied
-    if type(data) is list:
-        items = copies[id(data)] = []
-        items.extend(_with_own_containers(item, copies) for item in data)
-        return items
-    return tuple(_with_own_containers(item, copies) for item in data) if type(data) is tuple else data
+    """Evaluate the settings one after the other (default of `Panel.evaluate`), each on data of its own."""
+    results = []
+    for (method, values), streams_of_method in zip(settings, streams, strict=True):
+        with np.errstate():  # a method that sets it affects no other
+            results.append(method.evaluate(copy_for_method(data), values, streams_of_method))
+    return results
 
 
 def _accept(cell: Cell, setting: Mapping[str, Value]) -> bool:
@@ -109,7 +98,7 @@ class Panel:
         their values, and each output to the tuple of its values. The `setting` that a method receives maps the method
         factors, constants and outputs in the same way. Arrays in the data are made read-only, including those in nested
         mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies them must copy them. Every
-        method has dictionaries, lists and tuples of its own, and must not change other objects.
+        method has copies of everything else, such as dictionaries and data frames.
     methods, measures, statistics : tuple
         Methods to compare, quantities that each returns, and statistics of summaries besides means and quantiles.
     factors, method_factors, outputs, constants : tuple of Factor

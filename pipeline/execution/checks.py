@@ -21,7 +21,7 @@ from pipeline.declare.source import StudySource, parse
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
-from pipeline.execution.in_flight import TasksInFlight
+from pipeline.execution.in_flight import TasksInFlight, translating_losses
 from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, shipped_task
 from pipeline.execution.work import Task
@@ -46,8 +46,10 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
+    with translating_losses(client):
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     with TasksInFlight(client) as in_flight:
-        for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+        for worker in workers or [None]:
             # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
             options = {"workers": [worker], "allow_other_workers": True} if worker else {}
             in_flight.submit(worker, function, *args, **options)

@@ -142,7 +142,7 @@ def translating_losses(client: Client) -> Iterator[None]:
     except ExecutionError:
         raise
     except Exception as error:
-        if isinstance(error, CancelledError | OSError) or client.status == "closed":
+        if isinstance(error, CancelledError | OSError) or client.status in ("closing", "closed"):
             raise ExecutionError(
                 "the connection to the scheduler was lost; restart the scheduler, then resume"
             ) from error

@@ -1,9 +1,12 @@
 """Tests of blocks: values do not depend on the grouping of trials, and every failure is reported."""
 
 import re
+import threading
 import traceback
+from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import dask.array as da
@@ -19,6 +22,7 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.failures import describe_reported
 from pipeline.blocks.returned import as_numbers, as_reasons
+from pipeline.declare.contents import copy_for_method, leaves
 from pipeline.stores.commits import Planned, cause_of, without_rerun
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
@@ -234,7 +238,10 @@ def test_failures_of_a_deterministic_panel_have_a_reason(reason, result):
         ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
         ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
         ("x must be real numbers, got dtype <U3", lambda n: {"x": ["one"] * n}),
-        ("'NoneType' object is not iterable", lambda n: None),
+        ("a method must return a dictionary with ['x'], got NoneType", lambda n: None),
+        ("a method must return a dictionary with ['x'], got str", lambda n: "x"),
+        ("a method must return a dictionary with ['x'], got set", lambda n: {"x"}),
+        ("a method must return ['x'], got [1, 'x']", lambda n: {"x": np.ones(n), 1: 2}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -816,3 +823,139 @@ def test_masks_of_lazy_arrays_are_kept():
 def test_reported_failures_without_a_text_are_failures(reason):
     assert describe_reported(reason) == type(reason).__name__
     assert describe_reported(None) == describe_reported("") == ""
+
+
+class Counter:
+    def __init__(self, values):
+        self.values = values
+
+
+@dataclass
+class Changeable:
+    values: np.ndarray
+
+
+def halve(data):
+    data.values = data.values / 2
+
+
+OWN_DATA = {
+    "frame": (lambda a: pd.DataFrame({"x": a}), lambda data: data.__setitem__("x", 0.0), lambda data: data.x),
+    "series": (pd.Series, lambda data: data.__setitem__(0, 99.0), lambda data: data),
+    "array": (lambda a: xr.DataArray(a, dims="trial"), lambda data: data.__setitem__(0, 99.0), lambda data: data),
+    "dataset": (
+        lambda a: xr.Dataset({"x": ("trial", a)}),
+        lambda data: data.__setitem__("x", data.x * 2),
+        lambda data: data.x,
+    ),
+    "dataclass": (Changeable, halve, lambda data: data.values),
+    "namespace": (lambda a: SimpleNamespace(values=a), halve, lambda data: data.values),
+    "attributes": (Counter, halve, lambda data: data.values),
+    "within": (
+        lambda a: {"list": [Changeable(a)]},
+        lambda data: halve(data["list"][0]),
+        lambda data: data["list"][0].values,
+    ),
+    "deque": (deque, lambda data: data.append(data.popleft()), np.array),
+    "masked": (np.ma.masked_array, lambda data: data.__setitem__(0, np.ma.masked), lambda data: data),
+    "objects": (
+        lambda a: np.array([[a], None], object),
+        lambda data: data[0].append(data[0].pop() * 2),
+        lambda data: data[0][0],
+    ),
+    "generator": (
+        lambda a: (np.random.default_rng(1), a),
+        lambda data: data[0].random(),
+        lambda data: data[1] + data[0].random(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_DATA)
+def test_no_method_changes_the_data_of_the_next(name):
+    make, change, take = OWN_DATA[name]
+
+    def changes(data, setting, streams):
+        change(data)
+        return {"x": np.array(take(data))}
+
+    def reads(data, setting, streams):
+        return {"x": np.array(take(data))}
+
+    def panel(*methods):
+        methods = tuple(Method(method.__name__, method) for method in methods)
+        simulate = lambda cell, streams: make(streams.uniforms(1)[:, 0])  # noqa: E731
+        return Study("s", "", "", (Panel("p", "", simulate, methods, X, trials=5, block_trials=5),), seed=1)
+
+    alone = evaluate_all(panel(reads), "p", 5)[(), "reads"]
+    assert (alone["status"] == OK).all()
+    np.testing.assert_array_equal(evaluate_all(panel(changes, reads), "p", 5)[(), "reads"]["x"], alone["x"])
+
+
+def test_arrays_are_shared_and_objects_that_cannot_be_copied_are_passed():
+    array, lock = np.zeros(3), threading.Lock()
+    for data in ((array, lock), Changeable(array), Named(array), {"a": [Kept(array, {})]}):
+        assert next(item for item in leaves(copy_for_method(data)) if isinstance(item, np.ndarray)) is array
+    assert copy_for_method([lock])[0] is lock
+
+
+class MaskedLengths(np.ma.MaskedArray):
+    unit = "km"
+
+
+class Lengths(list):
+    units = "km"
+
+
+class Converts:
+    def __array__(self, dtype=None, copy=None):
+        return np.ma.masked_array([1.0, 2.0], [False, True])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.ma.masked_array([1.0, 2.0]).view(MaskedLengths),
+        Lengths([1.0, 2.0]),
+        xr.DataArray([1.0, 2.0], attrs={"units": "km"}),
+        xr.Variable("trial", [1.0, 2.0], {"unit": "km"}),
+    ],
+    ids=["masked", "list", "array", "variable"],
+)
+def test_units_of_subclasses_and_attributes_are_refused(given):
+    with pytest.raises(ValueError, match=r"^x must be plain numbers, got .*(which|units?) would be lost; convert"):
+        as_numbers("x", given, {"trial": range(2)})
+
+
+def test_array_without_a_unit_and_masks_are_read():
+    without = xr.DataArray([1.0, 2.0], attrs={"units": "1", "long_name": "share"})
+    assert as_numbers("x", without, {"trial": range(2)})[0].tolist() == [1.0, 2.0]
+    for masked in (Converts(), np.array([1.0, np.ma.masked], object), [1.0, np.ma.masked]):
+        values, is_missing = as_numbers("x", masked, {"trial": range(2)})
+        assert (values[0], is_missing.tolist()) == (1.0, [False, True])
+
+
+def noted():
+    error = ValueError("too few")
+    error.add_note("in R")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ExceptionGroup("several", [ValueError("a"), TypeError("b")]), "ExceptionGroup: several (2 sub-exceptions)"),
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError("\n  first\nsecond"), "ValueError: first"),
+        (noted(), "ValueError: too few"),
+        (SyntaxError("invalid", ("f.py", 1, 2, "a b\n")), "SyntaxError: invalid"),
+        (KeyError(), "KeyError"),
+    ],
+    ids=["group", "lines", "blank", "note", "syntax", "empty"],
+)
+def test_cause_of_an_exception_is_its_class_and_first_line(error, cause):
+    def raises(data, setting, streams):
+        raise error
+
+    outcome = outcome_of(raises, trials=1)
+    assert re.fullmatch(rf"test_evaluate.py:\d+: {re.escape(cause)}", outcome.cause)

@@ -11,7 +11,8 @@ import pytest
 import xarray as xr
 
 from pipeline import Factor, Measure, Method, Panel, Study, extend, resume, run
-from pipeline.blocks.repetition import first_trials
+from pipeline.blocks.evaluate import Block, evaluate_block
+from pipeline.blocks.repetition import find_unseeded, first_trials
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.stores.store import ResultStore
@@ -208,3 +209,58 @@ def test_first_trials_are_in_the_first_cell_to_which_a_method_applies():
     assert first_trials(panel, ["a", "b", "c", "d"]) == []
     apart = replace(panel, settings_apart=True)
     assert [(one.cell, one.settings) for one in first_trials(apart)] == [(0, (0,)), (0, (4,)), (1, (3,))]
+
+
+def reseeded(data, setting, streams):
+    np.random.seed(0)  # noqa: NPY002
+    return legacy(data, setting, streams)
+
+
+def test_method_that_another_one_seeds_is_refused(tmp_path):
+    study = study_of(Method("reseeded", reseeded), Method("odd", legacy))
+    message = r"^method odd of panel p must .* from two calls, before and after other methods; change nothing that"
+    with pytest.raises(BadInputError, match=message):
+        run(study, tmp_path / "s.zarr", progress=False)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_floating_point_errors_of_a_method_do_not_depend_on_others(tmp_path):
+    def strict(data, setting, streams):
+        np.seterr(under="raise")
+        return {"x": data}
+
+    def underflows(data, setting, streams):
+        return {"x": np.exp(-800 - data)}
+
+    before = np.geterr()
+    study = study_of(Method("strict", strict), Method("underflows", underflows))
+    panel = study.panels[0]
+    assert find_unseeded(study, first_trials(panel)[0]) == ""
+    outcomes = evaluate_block(study, Block("p", 0, range(2)), panel.settings())
+    assert [outcome.status.tolist() for outcome in outcomes] == [[1, 1], [1, 1]]
+    assert np.geterr() == before
+
+
+MISSING = {
+    "times": np.array(["NaT", "2020-01-01"], "datetime64[s]"),
+    "durations": np.array(["NaT", 1], "timedelta64[s]"),
+    "fields": np.array([(1, np.nan, "NaT")], [("a", "i4"), ("b", "f8"), ("c", "M8[D]")]),
+    "nested": np.array([((np.nan, 1), [np.nan, 2])], [("a", [("b", "f8"), ("c", "i4")]), ("d", "f8", 2)]),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_simulation_with_missing_values_can_be_repeated(name):
+    def changed(array):
+        array = array.copy()
+        array.reshape(-1)[:1].view("u1")[-1] += 1
+        return array
+
+    def simulate(cell, streams):
+        calls.append(streams.trials)
+        return MISSING[name] if len(calls) % 2 or not is_changed else changed(MISSING[name])
+
+    study = study_of(Method("m", lambda data, *_: {"x": [1.0]}), simulate=simulate)
+    for is_changed in (False, True):
+        calls.clear()
+        assert bool(find_unseeded(study, first_trials(study.panels[0])[0])) == is_changed

@@ -1,11 +1,13 @@
 """Tests of the check of every worker at the start of a run; messages name unusable workers by address."""
 
 import pytest
-from distributed import LocalCluster, get_worker
+from distributed import Client, LocalCluster, get_worker
 
 import pipeline
+from pipeline.declare.source import source_of
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution import checks
+from tests.pipeline import toy
 from tests.pipeline.helpers import TOY_FILE
 
 
@@ -63,3 +65,10 @@ def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, m
         checks.Client, "scheduler_info", lambda *args, **options: {"workers": info(*args, **options)["workers"] | gone}
     )
     assert pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile).complete
+
+
+def test_client_that_is_closed_before_the_check_has_lost_its_scheduler(cluster):
+    client = Client(cluster, set_as_default=False)
+    client.close()
+    with pytest.raises(ExecutionError, match=r"^the connection to the scheduler was lost; restart"):
+        checks.refuse_unfit_workers(client, "run", source_of(toy.STUDY), {})
