@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -82,7 +83,8 @@ class Look(Mapping[str, Any]):
 
     A check receives it. ``look[panel]`` is the summary of a panel at the declared values, in the stored order; `select`
     returns them in the declared order, without dimensions of a single value. Other panels are refused, and other values
-    are absent, since nothing would ensure that their trials are complete.
+    are absent, since nothing would ensure that their trials are complete. The summaries are copies, so that a check that
+    changes them does not change the numbers of other claims.
 
     Attributes
     ----------
@@ -140,7 +142,7 @@ class Look(Mapping[str, Any]):
         if panel not in self._parts:
             summary = self._summaries[panel]
             at = self._claim.positions_read(panel, summary) if self._claim.values_read(panel) else {}
-            self._parts[panel] = summary.isel(at) if at else summary
+            self._parts[panel] = deepcopy(summary.isel(at) if at else summary)
         return self._parts[panel]
 
     def __contains__(self, panel: object) -> bool:

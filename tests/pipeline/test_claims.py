@@ -197,3 +197,24 @@ def test_claims_with_importable_checks_can_be_pickled():
     kept = claim(kind="self-check", needs={"p": {"n": 1}})(_keep)
     assert pickle.loads(pickle.dumps(kept)) == kept
     assert kept.needs == {"p": {"n": (1,)}}
+
+
+@pytest.mark.parametrize("needs", [{"p": {}}, {"p": {"n": (1, 2)}}, {"p": {"n": (1, ...)}}], ids=repr)
+def test_check_cannot_change_the_numbers_of_another_claim(needs):
+    """All claims of a study are judged on the same summaries."""
+
+    @claim("first", "First.", kind="self-check", needs=needs)
+    def first(look):
+        look["p"]["x_mean"].values[...] = -1.0
+        look["p"].n.attrs["unit"] = "m"
+        look["p"]["n_ok"] = look["p"]["n_ok"] * 0
+        return verdict(True, "Changed.")
+
+    @claim("second", "Second.", kind="self-check", needs={"p": {}})
+    def second(look):
+        return verdict((look["p"]["x_mean"] == 1).all() and not look["p"].n.attrs, "Unchanged.")
+
+    summaries = {"p": summary()}
+    study = Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=(first, second))
+    assert [found.verdict for _, found in judge(study, summaries)] == ["passed", "passed"]
+    assert summaries["p"].identical(summary())
