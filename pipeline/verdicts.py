@@ -12,7 +12,7 @@ from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import N_VALUES, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import require_known
+from pipeline.errors import about, require_known
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
 
@@ -49,7 +49,8 @@ class LookHistory:
 def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = None) -> xr.Dataset:
     """Return the summary of a stored panel, or of its first trials, with the statistics that it declares."""
     ds = open_panel(store, panel.name)
-    return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
+    with about(f"panel {panel.name}"):
+        return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
