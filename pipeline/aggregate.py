@@ -14,9 +14,13 @@ import numpy as np
 import xarray as xr
 from scipy.special import betaincinv
 
+from pipeline.blocks.arrays import cast_values
 from pipeline.blocks.evaluate import KINDS, Status
+from pipeline.blocks.returned import as_numbers
 from pipeline.declare.factors import ENDS, N_VALUES, QUANTILES, STANDARD_STATISTICS, Statistic
+from pipeline.errors import BadInputError, as_bad_input
 from pipeline.proportions import LEVEL, constant_error, proportion_interval
+from pipeline.redact import format_error
 from pipeline.stores.missing import DECLARED
 from pipeline.stores.regions import slabs
 
@@ -114,6 +118,25 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
     return np.concatenate([np.stack([mean, error, sd], axis=-1), *quantiles], axis=-1)
 
 
+def compute_statistic(statistic: Statistic, draws: np.ndarray) -> np.ndarray:
+    """Return a declared statistic of draws as floats; raise BadInputError if its function raises or returns others."""
+    what = f"statistic {statistic.name} of {statistic.measure}"
+    try:
+        given = statistic.function(draws.copy())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit, which would end a command as if it had succeeded
+        raise BadInputError(f"{what} raised {format_error(error).rstrip('.: ')}; correct its function") from error
+    axis = statistic.axis
+    with as_bad_input():
+        array, is_missing = as_numbers(what, given, {} if axis is None else {axis.name: axis.values})
+        if array.shape != _lengths(statistic):
+            raise BadInputError(f"{what} must have shape {_lengths(statistic)}, got {array.shape}")
+        if is_missing.any():
+            raise BadInputError(f"{what} must be numbers, got masked or missing ones; return NaN if it is undefined")
+        return cast_values(what, array, "float64")[0]
+
+
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
     """Divide a grid with `n_bytes` per point into regions of one point or of at most `room` bytes."""
     for region in slabs([range(size) for size in sizes.values()], max(1, room // max(1, n_bytes))):
@@ -178,7 +201,7 @@ class _Measure:
             for statistic, array in zip(self._statistics, self._further, strict=True):
                 one = np.full((*draws.shape[:2], *_lengths(statistic)), np.nan)
                 for point, output in product(np.flatnonzero(ends), range(draws.shape[1])):
-                    one[point, output] = statistic.function(draws[point, output, : ends[point]].copy())
+                    one[point, output] = compute_statistic(statistic, draws[point, output, : ends[point]])
                 array[place] = one.reshape(array[place].shape)
             found = np.full((*draws.shape[:2], len(STANDARD_STATISTICS)), np.nan)
             n_values = np.zeros(draws.shape[:2], int)

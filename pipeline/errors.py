@@ -24,6 +24,15 @@ def as_bad_input(place: str = "") -> Iterator[None]:
         raise BadInputError(f"{place}: {error}" if place else str(error)) from error
 
 
+@contextmanager
+def about(place: str) -> Iterator[None]:
+    """Add a place to the message of a BadInputError."""
+    try:
+        yield
+    except BadInputError as error:
+        raise BadInputError(f"{place}: {error}") from error
+
+
 class IncompleteStoreError(RuntimeError):
     """Error for a store whose creation was interrupted; `resume` completes it."""
 

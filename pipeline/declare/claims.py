@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 from types import EllipsisType
 from typing import Any, Literal
 
-from pipeline.declare.factors import Value
+from pipeline.declare.factors import Value, require_integer
+from pipeline.declare.panel import MAX_TRIALS
 from pipeline.errors import BadInputError
-from pipeline.redact import format_error, short_repr
+from pipeline.redact import encodable, format_error, short_repr
 
 Kind = Literal["conclusion", "addition", "self-check"]
 Verdict = Literal[
@@ -32,6 +34,12 @@ VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
     "self-check": ("passed", "failed"),
 }
 """Kind of claim -> verdict on a true statement, and verdict on a false statement."""
+
+_RETURNED: tuple[Verdict, ...] = ("holds", "does not hold", "corrected", "undecided")  # verdicts of a check
+_UNDECLARED = (
+    "; a check reads what its needs declare only: declare the panels and values that it reads, and write ... after the "
+    "values of a dimension to read all"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ class Look(Mapping[str, Any]):
 
     A check receives it. ``look[panel]`` is the summary of a panel at the declared values, in the stored order; `select`
     returns them in the declared order, without dimensions of a single value. Other panels are refused, and other values
-    are absent, since nothing would ensure that their trials are complete.
+    are absent, since nothing would ensure that their trials are complete. They are copies: a check that changes them
+    does not change the numbers of other claims.
 
     Attributes
     ----------
@@ -140,7 +149,7 @@ class Look(Mapping[str, Any]):
         if panel not in self._parts:
             summary = self._summaries[panel]
             at = self._claim.positions_read(panel, summary) if self._claim.values_read(panel) else {}
-            self._parts[panel] = summary.isel(at) if at else summary
+            self._parts[panel] = deepcopy(summary.isel(at) if at else summary)
         return self._parts[panel]
 
     def __contains__(self, panel: object) -> bool:
@@ -218,17 +227,29 @@ class Claim:
     def judge(self, summaries: Mapping[str, Any], share: float = 1.0) -> Finding:
         """Check the claim, and return the finding with a verdict in the words that `VERDICTS` lists for its kind.
 
-        `share` is the share of the claim's error level that this look at the data may spend.
+        `share` is the share of the claim's error level that this look at the data may spend. A check that raises an
+        exception, such as one that reads undeclared values, or that returns no valid `Finding`, decides nothing.
         """
         try:
-            finding = self.check(Look(self, summaries, share))
-        except KeyError as error:
-            raise BadInputError(
-                f"the check of claim {self.name} must read what its needs declare, got {format_error(error)}; declare "
-                "the panels and values that it reads, and write ... after the values of a dimension to read all"
-            ) from error
+            finding = _valid(self.check(Look(self, summaries, share)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit: other claims have their verdicts whatever a check does
+            hint = _UNDECLARED if isinstance(error, LookupError) else ""
+            return Finding("undecided", f"The check raised {format_error(error).rstrip('.: ')}{hint}.")
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
+
+
+def _valid(finding: Any) -> Finding:
+    """Return what a check returned, with evidence that can be written; raise BadInputError if it is no finding."""
+    if not isinstance(finding, Finding):
+        raise BadInputError(f"a check must return a Finding, got {short_repr(finding)}; return verdict(...)")
+    if not (isinstance(finding.verdict, str) and finding.verdict in _RETURNED):
+        raise BadInputError(f"a verdict must be one of {', '.join(_RETURNED)}, got {short_repr(finding.verdict)}")
+    if not isinstance(finding.evidence, str):
+        raise BadInputError(f"the evidence of a finding must be a text, got {short_repr(finding.evidence)}")
+    return replace(finding, evidence=encodable(finding.evidence), is_settled=bool(finding.is_settled))
 
 
 def claim(
@@ -248,7 +269,8 @@ def claim(
     """Declare a function of a `Look`, a mapping from panels to summaries, that returns a Finding, as a claim.
 
     A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
-    or has pending trials or too few of them at these values. The function can read the declared panels and values only.
+    or has pending trials or too few of them at these values, or too few values of a ragged measure. The function can
+    read the declared panels and values only.
 
     Parameters
     ----------
@@ -269,7 +291,7 @@ def claim(
     erratum : Erratum, optional
         Error in the paper that the claim demonstrates.
     min_trials : int
-        Minimum number of ok trials in every cell and setting; 1 for panels without trials.
+        Minimum number of ok trials in every cell and setting; 1 for panels without trials. 0: claims about failures.
     level : float, optional
         Error level of the check, or of each of its comparisons; 0 for a check of exact numbers. The thresholds of the
         check are `Look.level` and `Look.critical`, so that it can be decided at several looks. A claim without a level
@@ -289,10 +311,19 @@ def claim(
     """
 
     def declare(check: Check) -> Claim:
-        label = name or check.__name__.replace("_", "-")
+        own_name = getattr(
+            check, "__name__", ""
+        )  # absent for objects that are called, with the docstring of their class
+        label = name or own_name.replace("_", "-")
+        if not callable(check) or not label:
+            raise BadInputError(
+                f"the check of a claim must be a function, or a callable with a name for the claim, got "
+                f"{short_repr(check)}"
+            )
+        _require_options(label, kind, min_trials, level, also)
         if kind == "conclusion" and not (paper and place):
             raise ValueError(f"claim {label} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
-        stated = statement or " ".join((check.__doc__ or "").split())
+        stated = statement or " ".join(((own_name and check.__doc__) or "").split())
         if not stated:
             raise ValueError(
                 f"claim {label} must have a statement, got none; write it as the docstring of its function"
@@ -310,6 +341,20 @@ def claim(
     return declare
 
 
+def _require_options(label: str, kind: Any, min_trials: Any, level: Any, also: Any) -> None:
+    """Raise BadInputError for an option of a claim that has no meaning."""
+    if not (isinstance(kind, str) and kind in VERDICTS):
+        raise BadInputError(f"kind of claim {label} must be one of {', '.join(VERDICTS)}, got {short_repr(kind)}")
+    require_integer(f"min_trials of claim {label}", min_trials, 0, MAX_TRIALS)
+    is_number = isinstance(level, int | float) and not isinstance(level, bool)
+    if level is not None and not (is_number and 0 <= level < 1):
+        raise BadInputError(f"level of claim {label} must be None or a number in [0, 1), got {short_repr(level)}")
+    if isinstance(also, str):
+        raise BadInputError(
+            f"also of claim {label} must be a tuple of names of panels, got {also!r}; write ({also!r},)"
+        )
+
+
 def _declared_needs(label: str, needs: Any) -> Needs:
     """Return the needs of a claim with tuples of distinct values; raise ValueError for another type."""
     needs = {} if needs is None else needs
@@ -319,10 +364,7 @@ def _declared_needs(label: str, needs: Any) -> Needs:
             "write {'PANEL': {}} for a whole panel"
         )
     declared = {
-        panel: {
-            dim: tuple(dict.fromkeys(value)) if isinstance(value, tuple | list) else value
-            for dim, value in values.items()
-        }
+        panel: {dim: _declared_values(f"{dim} of panel {panel}", label, value) for dim, value in values.items()}
         for panel, values in needs.items()
     }
     for panel, values in declared.items():
@@ -333,6 +375,28 @@ def _declared_needs(label: str, needs: Any) -> Needs:
                     f"omit {dim} to read all"
                 )
     return declared
+
+
+def _declared_values(what: str, label: str, given: Any) -> Any:
+    """Return a scalar, or a tuple of distinct ones, that a claim needs; raise BadInputError for other types."""
+    values = tuple(given) if isinstance(given, range) else given.tolist() if hasattr(given, "tolist") else given
+    is_one = not isinstance(values, tuple | list)
+    plain = [_plain(value) for value in ([values] if is_one else values)]
+    if None in plain:
+        raise BadInputError(
+            f"claim {label} must need numbers or texts of {what}, or a tuple of them, got {short_repr(given)}"
+        )
+    return plain[0] if is_one else tuple(dict.fromkeys(plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a factor, or ``...``, in the types of Python; None for another object."""
+    if isinstance(value, tuple | list):  # of a factor whose values are vectors
+        entries = tuple(_plain(entry) for entry in value)
+        return entries if entries and all(type(entry) in (int, float) for entry in entries) else None
+    value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return value if value is ... or (type(value) in (int, float, str) and is_finite) else None
 
 
 def _reads_all(values: Any) -> bool:
@@ -355,16 +419,24 @@ def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 
 def verdict(holds: object, evidence: str, is_settled: bool = True) -> Finding:
-    """Return the finding that a statement holds, does not hold, or, for None, is undecided; see `Finding`.
+    """Return the finding that a statement holds, does not hold, or, for None and NaN, is undecided; see `Finding`.
 
-    `holds` may be a scalar of a summary, such as ``(summary["x_mean"] > 0).all()``.
+    `holds` is True, False, or such a scalar of a summary, as of ``(summary["x_mean"] > 0).all()``.
 
     Examples
     --------
     >>> verdict(None, "Both signs are within two standard errors.").verdict
     'undecided'
     """
-    return Finding("undecided" if holds is None else "holds" if holds else "does not hold", evidence, is_settled)
+    is_scalar = hasattr(holds, "item") and getattr(holds, "size", 1) == 1
+    value = holds.item() if is_scalar else holds  # type: ignore[attr-defined]
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return Finding("undecided", evidence, is_settled)
+    if not isinstance(value, bool):
+        raise BadInputError(
+            f"a verdict must be True, False or None, got {short_repr(holds)}; compare it, or use .all()"
+        )
+    return Finding("holds" if value else "does not hold", evidence, is_settled)
 
 
 def level_share(look: int) -> float:

@@ -332,6 +332,12 @@ class Statistic:
     unit: str = "1"
     axis: Factor | None = None
 
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise BadInputError(
+                f"the function of statistic {self.name} must be callable, got {short_repr(self.function)}"
+            )
+
 
 @dataclass(frozen=True)
 class Method:

@@ -5,7 +5,7 @@ A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` d
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from pipeline.declare.claims import Claim, Erratum
@@ -118,6 +118,15 @@ class Study:
             found = [one.name for one in named]
             if len(set(found)) < len(found):
                 raise BadInputError(f"study {self.name} must name each {kind} once, got {', '.join(found)}")
+        for claim, panel in product(self.claims, self.panels):
+            needs = claim.needs.get(panel.name, {})
+            for factor in (*panel.factors, *panel.method_factors, *panel.outputs):
+                texts = [value for value in needs.get(factor.name, ()) if isinstance(value, str)]
+                if texts and factor.kind in ("int", "float"):
+                    raise BadInputError(
+                        f"claim {claim.name} must need numbers of {factor.name} of panel {panel.name}, got the text "
+                        f"{texts[0]!r}"
+                    )
         object.__setattr__(self, "seed", require_integer("seed", self.seed, 0, 2**63 - 1))
 
     def panel(self, name: str) -> Panel:

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.aggregate import QUANTILES, estimate_mean, estimate_quantiles
+from pipeline.aggregate import QUANTILES, compute_statistic, estimate_mean, estimate_quantiles
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, require_known, unknown
+from pipeline.errors import BadInputError, about, require_known, unknown
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS
 
 CLAIMS = "claims"
@@ -102,7 +102,8 @@ class PanelTarget:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
         columns = values.reshape(len(values), -1)
         n_values = len(values) - np.count_nonzero(np.isnan(columns), axis=0)  # NaN pads ragged rows
-        estimates, errors, least = self._estimate(columns)
+        with about(f"panel {self.panel.name}"):
+            estimates, errors, least = self._estimate(columns)
         bounds = self.target.bound * (np.abs(estimates) if self.target.is_relative else np.ones(estimates.shape))
         is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)
         is_certain = is_fixed & (bounds > 0) & (n_values > 1) & (not self.measure.is_event)
@@ -194,7 +195,9 @@ def _jackknife(statistic: Statistic, draws: np.ndarray) -> Estimate:
     n_groups = min(_N_GROUPS, len(draws))
     groups = np.arange(len(draws)) % n_groups
     parts = [draws, *(draws[groups != group] for group in range(n_groups))]
-    values = [np.concatenate([np.atleast_1d(statistic.function(column.copy())) for column in part.T]) for part in parts]
+    values = [
+        np.concatenate([np.atleast_1d(compute_statistic(statistic, column)) for column in part.T]) for part in parts
+    ]
     without = np.stack(values[1:])
     errors = np.sqrt((n_groups - 1) / n_groups * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
     return values[0], errors, np.where(errors > 0, 0.0, np.inf)

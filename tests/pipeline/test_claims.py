@@ -1,12 +1,15 @@
 """Tests of the declaration of claims: a check reads what its claim declares, and is not called on fewer data."""
 
 import pickle
+import re
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import EVERY_PANEL, BadInputError, Factor, Look, Measure, Method, Panel, Study, claim, verdict
+from pipeline import EVERY_PANEL, BadInputError, Factor, Finding, Look, Measure, Method, Panel, Study, claim, verdict
 from pipeline.precision.goals import ClaimsGoal
 from pipeline.verdicts import judge
 
@@ -57,8 +60,9 @@ def test_panel_that_is_read_after_another_one_is_needed_like_the_first():
 
 @pytest.mark.parametrize("summaries", [{"p": summary(), "q": summary(5)}, {"p": summary()}], ids=["few", "absent"])
 def test_undeclared_panel_is_refused_instead_of_read(summaries):
-    with pytest.raises(BadInputError, match="claim late reads panel q, which it does not declare; add the panel"):
-        judged(declare({"p": {}}), summaries)
+    name, evidence = judged(declare({"p": {}}), summaries)
+    assert name == "undecided"
+    assert "claim late reads panel q, which it does not declare; add the panel" in evidence
 
 
 def test_presence_of_an_undeclared_panel_is_not_told():
@@ -115,9 +119,13 @@ def test_check_reads_the_declared_values_only(needed):
     assert judged(whole, few) == ("passed", "2 means.")
     assert judged(other({"p": {}}, lambda look: look["p"]["x_mean"]), few)[0] == "undecided"
     by_name = other({"p": {"n": needed}}, lambda look: look["p"]["x_mean"].sel(n=2))
-    message = r"^the check of claim other must read what its needs declare, got KeyError: .*; declare the panels and v"
-    with pytest.raises(BadInputError, match=message):
-        judged(by_name, few)
+    by_position = other({"p": {"n": needed}}, lambda look: look["p"]["x_mean"].isel(n=1))
+    for undeclared, kind in ((by_name, "KeyError"), (by_position, "IndexError")):
+        name, evidence = judged(undeclared, few)
+        assert name == "undecided"
+        assert re.match(
+            f"The check raised {kind}: .*; a check reads what its needs declare only: declare the", evidence
+        )
     look = Look(whole, few)
     assert [ds.n.values.tolist() for ds in (*look.values(), *dict(look).values(), look.get("p"))] == [[1]] * 3
 
@@ -197,3 +205,168 @@ def test_claims_with_importable_checks_can_be_pickled():
     kept = claim(kind="self-check", needs={"p": {"n": 1}})(_keep)
     assert pickle.loads(pickle.dumps(kept)) == kept
     assert kept.needs == {"p": {"n": (1,)}}
+
+
+@pytest.mark.parametrize("needs", [{"p": {}}, {"p": {"n": (1, 2)}}, {"p": {"n": (1, ...)}}], ids=repr)
+def test_check_cannot_change_the_numbers_of_another_claim(needs):
+    """All claims of a study are judged on the same summaries."""
+
+    @claim("first", "First.", kind="self-check", needs=needs)
+    def first(look):
+        look["p"]["x_mean"].values[...] = -1.0
+        look["p"].n.attrs["unit"] = "m"
+        look["p"]["n_ok"] = look["p"]["n_ok"] * 0
+        return verdict(True, "Changed.")
+
+    @claim("second", "Second.", kind="self-check", needs={"p": {}})
+    def second(look):
+        return verdict((look["p"]["x_mean"] == 1).all() and not look["p"].n.attrs, "Unchanged.")
+
+    summaries = {"p": summary()}
+    study = Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=(first, second))
+    assert [found.verdict for _, found in judge(study, summaries)] == ["passed", "passed"]
+    assert summaries["p"].identical(summary())
+
+
+class _Other(BaseException):
+    """An exception that is no Exception."""
+
+
+def raises(error):
+    """Return a function that raises an exception."""
+
+    def check(look):
+        raise error
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("check", "evidence"),
+    [
+        (raises(SystemExit(0)), "The check raised SystemExit: 0."),
+        (raises(_Other("a\nb")), "The check raised _Other: a b."),
+        (raises(ValueError("\udcff")), "The check raised ValueError: \\udcff."),
+        (raises(StopIteration()), "The check raised StopIteration."),
+        (lambda look: None, "a check must return a Finding, got None; return verdict"),
+        (lambda look: True, "a check must return a Finding, got True; return verdict"),
+        (
+            lambda look: Finding("yes", "All."),
+            "a verdict must be one of holds, does not hold, corrected, undecided, got",
+        ),
+        (lambda look: Finding("holds", 3), "the evidence of a finding must be a text, got 3"),
+        (lambda look: verdict(look["p"]["x_mean"] > 0, "All."), "a verdict must be True, False or None, got"),
+        (lambda look: verdict(1.0, "All."), "a verdict must be True, False or None, got 1.0"),
+        (lambda look: verdict("no", "All."), "a verdict must be True, False or None, got 'no'"),
+    ],
+)
+def test_failed_check_is_undecided_and_others_are_judged(check, evidence):
+    claims = (
+        claim("broken", "Broken.", kind="self-check", needs={"p": {}})(check),
+        claim("kept", "Kept.", kind="self-check", needs={"p": {}})(_keep),
+    )
+    study = Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=claims)
+    (_, broken), (_, kept) = judge(study, {"p": summary()})
+    assert (broken.verdict, kept.verdict) == ("undecided", "passed")
+    assert evidence in broken.evidence
+    assert len(broken.evidence.splitlines()) == 1
+
+
+def test_interrupt_of_a_check_is_raised():
+    with pytest.raises(KeyboardInterrupt):
+        judged(claim("c", "C.", kind="self-check", needs={"p": {}})(raises(KeyboardInterrupt())), {"p": summary()})
+
+
+def test_evidence_can_be_written():
+    found = claim("c", "C.", kind="self-check", needs={"p": {}})(lambda look: verdict(True, "file \udcff"))
+    assert judged(found, {"p": summary()}) == ("passed", "file \\udcff")
+
+
+@pytest.mark.parametrize(
+    ("holds", "name"),
+    [
+        (np.nan, "undecided"),
+        (xr.DataArray(np.nan), "undecided"),
+        (None, "undecided"),
+        (xr.DataArray(True), "holds"),
+        (np.array([False]), "does not hold"),
+        (np.True_, "holds"),
+    ],
+)
+def test_verdict_on_a_scalar(holds, name):
+    assert verdict(holds, "Evidence.").verdict == name
+
+
+@pytest.mark.parametrize(
+    "values",
+    [range(1, 3), np.array([1, 2]), [np.int64(1), np.array(2)], (1, 2, 1)],
+    ids=lambda values: str(type(values)),
+)
+def test_needed_values_are_plain_and_distinct(values):
+    needs = declare({"p": {"n": values}, "q": {}}).needs["p"]["n"]
+    assert needs == (1, 2)
+    assert {type(value) for value in needs} == {int}
+    vectors = declare({"p": {"prior": [[1.0, 2.0]]}, "q": {}})
+    assert vectors.needs["p"]["prior"] == ((1.0, 2.0),)
+    assert declare({"p": {"n": np.float64(0.5)}, "q": {}}).declared["p"]["n"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "values", [{1, 2}, {1: 2}, None, (k for k in (1, 2)), True, np.nan, (1, None), ("a", 1j), b"a", [[]]], ids=repr
+)
+def test_needed_values_of_another_type_are_refused(values):
+    with pytest.raises(
+        BadInputError, match="claim late must need numbers or texts of n of panel p, or a tuple of them"
+    ):
+        declare({"p": {"n": values}, "q": {}})
+
+
+def test_text_is_no_value_of_a_factor_of_numbers():
+    late = declare({"p": {"n": (1, "2")}, "q": {}})
+    with pytest.raises(BadInputError, match="claim late must need numbers of n of panel p, got the text '2'"):
+        replace(STUDY, claims=(late,))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "zzz"}, "kind of claim c must be one of conclusion, addition, self-check, got 'zzz'"),
+        ({"kind": []}, "kind of claim c must be one of"),
+        ({"min_trials": None}, "min_trials of claim c must be an integer, got None"),
+        ({"min_trials": -5}, "min_trials of claim c must be >= 0, got -5"),
+        ({"level": 2}, "level of claim c must be None or a number in"),
+        ({"level": np.nan}, "level of claim c must be None or a number in"),
+        ({"level": "0.1"}, "level of claim c must be None or a number in"),
+        ({"also": "q"}, "also of claim c must be a tuple of names of panels, got 'q'"),
+    ],
+)
+def test_option_without_a_meaning_is_refused(options, message):
+    with pytest.raises(BadInputError, match=message):
+        claim("c", "C.", **{"kind": "self-check", "needs": {"p": {}}, **options})(_keep)
+
+
+def test_check_must_be_a_function_or_have_a_name():
+    for check in (5, partial(_keep)):
+        with pytest.raises(BadInputError, match="the check of a claim must be a function, or a callable with a name"):
+            claim(kind="self-check", needs={"p": {}})(check)
+    with pytest.raises(ValueError, match="claim c must have a statement"):
+        claim("c", kind="self-check", needs={"p": {}})(partial(_keep))
+    assert claim("c", "C.", kind="self-check", needs={"p": {}})(partial(_keep)).name == "c"
+
+
+def test_ragged_measure_of_few_values_is_undecided():
+    """Ok trials without a value do not count; a cell without any value is one to which the measure does not apply."""
+    ragged = replace(panel("p"), measures=(Measure("x", "a number", ragged=True),))
+    above = claim("above", "Above.", kind="self-check", needs={"p": {"n": (1,)}})(_keep)
+    study = Study("s", "S", "To test claims.", (ragged,), seed=1, claims=(above,))
+
+    def found(*n_values):
+        """Judge means of these numbers of values of the methods at n = 1, and of a single one at n = 2."""
+        counted = summary().assign(x_n_values=(("n", "algorithm"), [n_values, [1, 1]]))
+        finding = judge(study, {"p": counted})[0][1]
+        return finding.verdict, finding.evidence
+
+    assert found(100, 100) == found(100, 0) == ("passed", "It is.")
+    few = "x of panel p has {} values in a cell, needed: 100."
+    assert found(100, 1) == found(0, 1) == ("undecided", few.format(1))
+    assert found(0, 0) == ("undecided", few.format(0))

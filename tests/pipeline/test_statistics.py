@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Factor, Measure, Method, Panel, Statistic, Status, summarise
+from pipeline import BadInputError, Factor, Measure, Method, Panel, Statistic, Status, Study, summarise
+from pipeline.precision.targets import parse_target, resolve_target
 
 LEVELS = Factor("level", (0.25, 0.5, 1.0), "level", "float")
 SHARE = Statistic("ecdf", "x", "share below", lambda x: (x[:, None] <= LEVELS.values).mean(axis=0), axis=LEVELS)
@@ -56,3 +57,74 @@ def test_statistic_requires_a_per_trial_measure():
             BadInputError, match=f"statistic s of panel p must use a per-trial measure, got '{measure}'"
         ):
             panel(measure)
+
+
+class _Other(BaseException):
+    """An exception that is no Exception."""
+
+
+def raises(error):
+    """Return a function that raises an exception."""
+
+    def function(draws):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("function", "axis", "message"),
+    [
+        (raises(SystemExit(0)), None, "raised SystemExit: 0; correct its function"),
+        (raises(_Other("a\nb")), None, "raised _Other: a b; correct its function"),
+        (raises(ValueError("a")), LEVELS, "raised ValueError: a; correct its function"),
+        (lambda x: np.ma.masked_array(5.0, True), None, "must be numbers, got masked or missing ones"),
+        (
+            lambda x: np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+            LEVELS,
+            "must be numbers, got masked or missing ones",
+        ),
+        (lambda x: None, None, "must be numbers, got masked or missing ones"),
+        (lambda x: 7.0, LEVELS, r"must have shape \(3,\), got \(\)"),
+        (lambda x: np.ones(1), None, r"must have shape \(\), got \(1,\)"),
+        (lambda x: np.ones(2), LEVELS, r"must have shape \(3,\), got \(2,\)"),
+        (lambda x: "3", None, "must be real numbers, got dtype <U1"),
+        (lambda x: np.complex128(1 + 2j), None, "must be real numbers, got dtype complex128"),
+        (lambda x: np.timedelta64(3, "s"), None, "must be real numbers, got dtype timedelta64"),
+        (lambda x: xr.DataArray([1, 2, 3], {"level": [1, 2, 3]}), LEVELS, "must have the values of level in order"),
+    ],
+)
+def test_statistic_that_returns_no_numbers_is_refused(function, axis, message):
+    refused = Statistic("s", "x", "meaning", function, axis=axis)
+    with pytest.raises(BadInputError, match=f"^statistic s of x {message}") as caught:
+        summarise(dataset(), [refused])
+    assert "\n" not in str(caught.value)
+
+
+def test_undefined_and_labelled_statistics_are_accepted():
+    undefined = Statistic("undefined", "x", "NaN", lambda x: np.nan)
+    labelled = Statistic(
+        "labelled", "x", "labels", lambda x: xr.DataArray([1, 2, 3], {"level": list(LEVELS.values)}), axis=LEVELS
+    )
+    summary = summarise(dataset(), [undefined, labelled])
+    assert np.isnan(summary.x_undefined).all()
+    assert summary.x_labelled.isel(n=0, algorithm=0).values.tolist() == [1, 2, 3]
+
+
+def test_refused_statistic_of_a_target_names_its_panel():
+    refused = Statistic("s", "x", "meaning", raises(SystemExit(0)))
+    method = Method("m", lambda data, setting, streams: {"x": data})
+    panel = Panel("p", "P", lambda cell, streams: 0, (method,), (Measure("x", "x"),), trials=9, statistics=(refused,))
+    target = resolve_target(parse_target("mcse(x_s) <= 1"), Study("s", "S", "To test.", (panel,), seed=1))["p"]
+    with pytest.raises(BadInputError, match=r"^panel p: statistic s of x raised SystemExit: 0; "):
+        target.assess([np.arange(9.0)])
+
+
+def test_interrupt_of_a_statistic_is_raised():
+    with pytest.raises(KeyboardInterrupt):
+        summarise(dataset(), [Statistic("s", "x", "meaning", raises(KeyboardInterrupt()))])
+
+
+def test_statistic_must_be_callable():
+    with pytest.raises(BadInputError, match="the function of statistic s must be callable, got 5"):
+        Statistic("s", "x", "meaning", 5)
