@@ -16,6 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from pipeline.errors import BadInputError
+from pipeline.stores.locations import ROOT, SESSIONS
 
 _CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # the pattern allows slashes in a password
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
@@ -93,18 +94,29 @@ def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: 
 
 
 def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[object] = ()) -> None:
-    """Raise BadInputError if a file to be written has another suffix, or no folder; devices are accepted.
+    """Raise BadInputError if a file to be written has another suffix, no folder, or is in a store; accept devices.
 
     `kept` has the paths of files that must not be overwritten, and None for absent ones.
     """
     if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
         return
+    require_outside_stores(name, path)
     for other in kept:
         if other is not None and os.path.realpath(str(other)) == os.path.realpath(path):
             raise BadInputError(f"{name} must not overwrite a file that the command reads, got {path}; choose another")
     if path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir():
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}; choose another path")
+
+
+def require_outside_stores(name: str, path: Path | None) -> None:
+    """Raise BadInputError if a file or folder to be written is a store of results, or is in one, also by links."""
+    if path is None:
+        return
+    real = Path(os.path.realpath(path))
+    for folder in (real, *real.parents):
+        if (folder / ROOT).is_file() or (folder / SESSIONS).is_dir():
+            raise BadInputError(f"{name} must not be in a store of results, got {path}; choose a path outside {folder}")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Open, StoreOrFolder, arguments, option, takes
-from studies.commands.output import fail, require_file, say, writing
+from studies.commands.output import fail, require_file, require_outside_stores, say, writing
 
 
 @takes("study")
@@ -29,6 +29,8 @@ def report(
     from studies.report import write_collection, write_report
 
     require_file("--output", output, ".html", ".htm")
+    require_outside_stores("--figures", figures)
+    require_outside_stores("--markdown", markdown)
     if is_folder(store):
         if figures is not None or given["study"] is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")

@@ -35,9 +35,10 @@ def regress(
         option(
             "--range",
             "COLUMN=LOW:HIGH",
-            "Public range of the target and of each numeric feature. Records may fill a small part of it. Values "
-            "outside are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % intervals given "
-            "100,000 rows cover with probability 0.86.",
+            "Public range of the target and of each numeric feature. Records may fill a small part of it, but if that "
+            "of a feature alone is 10 times too wide, slopes of 1,000 rows were covered in 7 of 60 rehearsals only. "
+            "Values outside are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % "
+            "intervals given 100,000 rows cover with probability 0.86.",
         ),
     ] = None,
     levels: Annotated[
@@ -54,7 +55,7 @@ def regress(
             "--guess",
             "COLUMN=LOW:HIGH",
             "Public guess of the part of its range over which a column is spread, or COLUMN=P of the share of a level "
-            "or of ones; it narrows the forecast of widths, and changes nothing else.",
+            "or of ones; it narrows the forecast of widths, on which a refusal depends.",
         ),
     ] = None,
     method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",

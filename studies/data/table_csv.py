@@ -167,8 +167,9 @@ def _is_repeat(published: Published, first: np.ndarray) -> np.ndarray:
     is_repeat = np.zeros(published.values.size, bool)
     for row, (value, form, kind) in enumerate(zip(published.values, published.seen, published.noise, strict=True)):
         key = (int(first[row]), str(form), f"{value:.17g}")
-        is_repeat[row] = kind is EXACT and key in known
-        known.add(key)
+        if kind is EXACT:
+            is_repeat[row] = key in known
+            known.add(key)
     return is_repeat
 
 

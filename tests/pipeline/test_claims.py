@@ -312,7 +312,9 @@ def test_needed_values_are_plain_and_distinct(values):
 
 
 @pytest.mark.parametrize(
-    "values", [{1, 2}, {1: 2}, None, (k for k in (1, 2)), True, np.nan, (1, None), ("a", 1j), b"a", [[]]], ids=repr
+    "values",
+    [{1, 2}, {1: 2}, None, (k for k in (1, 2)), True, np.nan, (1, None), ("a", 1j), b"a", [[]]],
+    ids=lambda values: type(values).__name__,
 )
 def test_needed_values_of_another_type_are_refused(values):
     with pytest.raises(

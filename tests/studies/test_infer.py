@@ -19,7 +19,7 @@ from mechanisms.tables import (
     uniform,
 )
 from pipeline.errors import BadInputError
-from studies.data.table_csv import read_table
+from studies.data.table_csv import read_table, read_table_csv
 
 CELLS = """state,county,noisy,var
 ,,130.5,4
@@ -312,3 +312,14 @@ def test_bad_input_is_refused_on_one_line(command, cells, words, message):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert sorted(path.name for path in Path().iterdir()) == ["cells.csv"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_exact_count_after_an_equal_noisy_one_is_used(tmp_path, first):
+    rows = ["a,1,4", "a,1,0"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["cell,value,variance", rows[first], rows[1 - first], "b,2,4"]) + "\n")
+    table = read_table_csv(str(path), ["cell"])
+    posterior = table_posterior(table.values, table.noise, table.parents, poisson(3.0), seen=table.seen)
+    low, high = posterior.interval()
+    assert (low[0], high[0], low[1], high[1]) == (1, 1, 1, 1)

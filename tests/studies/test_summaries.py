@@ -263,3 +263,16 @@ def test_broken_mechanism_is_marked_in_every_table_and_file(command, monkeypatch
     assert "mechanism_audit" not in to_pandas(ds.drop_attrs())
     assert command("report", "s.zarr")[0] == 0
     assert Path("s.html").read_text().count(label) >= 2
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "p/x.csv", "p/status/c.csv", "../link/x.csv"])
+def test_files_in_a_store_are_not_written(command, path, name):
+    link = Path(path).parent / "link"
+    if not link.exists():
+        link.symlink_to(Path(path).resolve() / "p")
+    before = (Path(path) / "zarr.json").read_bytes()
+    for words in (("summarise", path, "--output"), ("report", path, "--markdown")):
+        code, out, err = command(*words, str(Path(path) / name))
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "must not be in a store of results" in err
+    assert (Path(path) / "zarr.json").read_bytes() == before
