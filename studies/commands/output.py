@@ -16,7 +16,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 from pipeline.errors import BadInputError
-from pipeline.stores.locations import ROOT, SESSIONS
 
 _CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # the pattern allows slashes in a password
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
@@ -111,6 +110,8 @@ def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[ob
 
 def require_outside_stores(name: str, path: Path | None) -> None:
     """Raise BadInputError if a file or folder to be written is a store of results, or is in one, also by links."""
+    from pipeline.stores.locations import ROOT, SESSIONS  # loads Zarr, whose requirements are checked before
+
     if path is None:
         return
     real = Path(os.path.realpath(path))
