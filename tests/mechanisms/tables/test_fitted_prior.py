@@ -155,6 +155,7 @@ def grouped(seed, groups, size, deviation):
     return truth + rng.normal(0.0, deviation, truth.size), parents
 
 
+@pytest.mark.slow
 def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch):
     values, parents = grouped(4, 80, 20, 3.0)
     noise = Noise("gaussian", 3.0)
@@ -208,6 +209,7 @@ def log_evidence_by_convolution(values, noise, shape, mean):
     return special.logsumexp(log_leaf + tilt * x, axis=1).sum() + special.logsumexp(log_total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [0.05, 0.5])
 def test_hundreds_of_sparse_leaves_below_a_measured_total_have_a_posterior(shape):
     """Tilts without the spikes at 0 were far from the total: posteriors were refused, and fits found a wrong prior."""

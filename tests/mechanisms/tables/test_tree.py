@@ -539,6 +539,7 @@ def _groups(seed: int, k: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     return y, np.concatenate([k * m + np.arange(k * m) // m, np.full(k, k * m + k), [-1]])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_groups_with_different_fitted_priors_have_a_posterior(seed):
