@@ -9,7 +9,7 @@ import xarray as xr
 
 from pipeline.aggregate import summarise
 from pipeline.declare.claims import Claim, Finding, level_share
-from pipeline.declare.factors import N_VALUES, format_value
+from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import about, require_known
@@ -86,27 +86,6 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
         if n_ok < n_least:
             return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {n_least}.")
-        if few := _few_values(study.panel(panel), whole, positions, n_least):
-            return few
-    return None
-
-
-def _few_values(panel: Panel, whole: xr.Dataset, positions: Mapping[str, list[int]], n_least: int) -> Finding | None:
-    """Return the finding that a ragged measure has too few values at the positions that a claim reads, or None.
-
-    Positions of rows without any value do not apply, unless all are.
-    """
-    for measure in panel.measures:
-        name = f"{measure.name}_{N_VALUES}"
-        if measure.ragged and name in whole:
-            variable = whole[name].variable
-            counts = variable.isel({dim: chosen for dim, chosen in positions.items() if dim in variable.dims}).values
-            n_values = int(counts[counts > 0].min(initial=n_least)) if counts.any() else 0
-            if n_values < n_least:
-                return Finding(
-                    "undecided",
-                    f"{measure.name} of panel {panel.name} has {n_values} values in a cell, needed: {n_least}.",
-                )
     return None
 
 

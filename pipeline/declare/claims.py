@@ -90,8 +90,8 @@ class Look(Mapping[str, Any]):
 
     A check receives it. ``look[panel]`` is the summary of a panel at the declared values, in the stored order; `select`
     returns them in the declared order, without dimensions of a single value. Other panels are refused, and other values
-    are absent, since nothing would ensure that their trials are complete. They are copies: a check that changes them
-    does not change the numbers of other claims.
+    are absent, since nothing would ensure that their trials are complete. They are copies: a check that changes them does not
+    change the numbers of other claims.
 
     Attributes
     ----------
@@ -269,8 +269,7 @@ def claim(
     """Declare a function of a `Look`, a mapping from panels to summaries, that returns a Finding, as a claim.
 
     A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
-    or has pending trials or too few of them at these values, or too few values of a ragged measure. The function can
-    read the declared panels and values only.
+    or has pending trials or too few of them at these values. The function can read the declared panels and values only.
 
     Parameters
     ----------

@@ -354,21 +354,3 @@ def test_check_must_be_a_function_or_have_a_name():
     with pytest.raises(ValueError, match="claim c must have a statement"):
         claim("c", kind="self-check", needs={"p": {}})(partial(_keep))
     assert claim("c", "C.", kind="self-check", needs={"p": {}})(partial(_keep)).name == "c"
-
-
-def test_ragged_measure_of_few_values_is_undecided():
-    """Ok trials without a value do not count; a cell without any value is one to which the measure does not apply."""
-    ragged = replace(panel("p"), measures=(Measure("x", "a number", ragged=True),))
-    above = claim("above", "Above.", kind="self-check", needs={"p": {"n": (1,)}})(_keep)
-    study = Study("s", "S", "To test claims.", (ragged,), seed=1, claims=(above,))
-
-    def found(*n_values):
-        """Judge means of these numbers of values of the methods at n = 1, and of a single one at n = 2."""
-        counted = summary().assign(x_n_values=(("n", "algorithm"), [n_values, [1, 1]]))
-        finding = judge(study, {"p": counted})[0][1]
-        return finding.verdict, finding.evidence
-
-    assert found(100, 100) == found(100, 0) == ("passed", "It is.")
-    few = "x of panel p has {} values in a cell, needed: 100."
-    assert found(100, 1) == found(0, 1) == ("undecided", few.format(1))
-    assert found(0, 0) == ("undecided", few.format(0))
