@@ -90,8 +90,8 @@ class Look(Mapping[str, Any]):
 
     A check receives it. ``look[panel]`` is the summary of a panel at the declared values, in the stored order; `select`
     returns them in the declared order, without dimensions of a single value. Other panels are refused, and other values
-    are absent, since nothing would ensure that their trials are complete. They are copies: a check that changes them does not
-    change the numbers of other claims.
+    are absent, since nothing would ensure that their trials are complete. They are copies: a check that changes them
+    does not change the numbers of other claims.
 
     Attributes
     ----------
