@@ -9,7 +9,7 @@ where A is Bartlett's factor, A_jj² ~ χ²(n − 1 − j) and A_ij ~ N(0, 1) fo
 are independent of the parameters. Densities are of (ū, F, A, z). From (L, A) to (F, A), dF = Π A_jj^{p−j} dL, with j
 from 0; and dS = 2^p·Π F_jj^{p−j} dF.
 
-Draws are rows of (θ₀, θ, σ²).
+Draws are rows of (θ₀, θ, σ², τ²), where τ_j² is the residual variance of feature j given the other features.
 """
 
 import math
@@ -264,15 +264,19 @@ def _fill_slopes(lower, slopes):
 
 @kernel
 def _store(mu, lower, out):
-    """Fill `out` with (θ₀, θ, σ²)."""
+    """Fill `out` with (θ₀, θ, σ², τ²), where 1/τ_j² = (Ψ_xx⁻¹)_jj is the squared norm of column j of L_xx⁻¹."""
     d = mu.size - 1
-    slopes = np.empty(d)
+    slopes, column = np.empty(d), np.empty(d)
     _fill_slopes(lower, slopes)
     out[0] = mu[d]
     for i in range(d):
         out[i + 1] = slopes[i]
         out[0] -= slopes[i] * mu[i]
     out[d + 1] = lower[d, d] ** 2
+    for j in range(d):
+        column[:] = 0.0
+        column[j] = 1.0
+        out[d + 2 + j] = 1.0 / _square(lower[:d, :d], column)
 
 
 @kernel
@@ -281,6 +285,7 @@ def _log_prior(prior, mu, lower):
 
     Ψ_xx = diag(s)·R·diag(s), Ψ_xy = Ψ_xx·θ and Ψ_yy = σ² + θᵀΨ_xxθ give dΨ = 2^p·σ·|Ψ_xx|·Π s_j^d dσ dθ ds dR, and
     dΨ = 2^p·Π L_jj^{p−j} dL, with |Ψ_xx| = Π_{j<d} L_jj² and σ = L_dd: dσ dθ ds dR = Π_{j<d} L_jj^{d−1−j}·s_j^{−d} dL.
+    The standardised slopes θ_j·s_j take a factor s_j each.
     """
     d = mu.size - 1
     slopes = np.empty(d)
@@ -292,8 +297,8 @@ def _log_prior(prior, mu, lower):
         variance = 0.0
         for k in range(j + 1):
             variance += lower[j, k] * lower[j, k]
-        total -= 0.5 * d * math.log(variance)
-        tails *= (2.0 + variance / spread**2) * (2.0 + (slopes[j] / slope_scale) ** 2)
+        total -= 0.5 * (d - 1) * math.log(variance)
+        tails *= (2.0 + variance / spread**2) * (2.0 + variance * (slopes[j] / slope_scale) ** 2)
     for value in mu:
         total -= 0.5 * (value / mean_sd) ** 2
     return total - 1.5 * math.log(tails)
@@ -400,12 +405,17 @@ def _move_mean(rng, root, mean):
 
 @kernel
 def _move_factor(rng, root):
-    """Multiply a column of a factor by e^g, add another, or change an entry; return ln of the Jacobian.
+    """Multiply a row or a column of a factor by e^g, add another column, or change an entry; return ln of the Jacobian.
 
-    Entries are multiplied too, because slopes have heavy tails.
+    A row is that of a record's entry in another unit, which keeps correlations and standardised slopes. Entries are
+    multiplied too, because slopes have heavy tails.
     """
     p = root.shape[0]
     g, i, j = _draw_width(rng) * rng.standard_normal(), int(p * rng.random()), int(p * rng.random())
+    if rng.random() < 0.25:
+        for k in range(i + 1):
+            root[i, k] *= math.exp(g)
+        return g * (i + 1)
     if i <= j:
         for k in range(j, p):
             root[k, j] *= math.exp(g)
@@ -570,7 +580,7 @@ def run_normal_covariates(of_records, ignores_noise, rng, release, prior, burn_i
             kept = draws[(step - burn_in) // thinning]
             if of_records:
                 _store(state.mean, state.root, kept)
-                kept[p] /= n
+                kept[p:] /= n
             else:
                 _fill_mean(n, state, mu)
                 _store(mu, state.lower, kept)

@@ -3,12 +3,14 @@
 The moments are μ and Ψ, and the coefficients those of the regression of y on the d = p − 1 features: θ = Ψ_xx⁻¹Ψ_xy,
 θ₀ = μ_y − θ·μ_x and σ² = Ψ_yy − θ·Ψ_xy. Columns are scaled by public bounds that are chosen without looking at the
 data, so that records may fill a tenth of the box, far from its middle. A prior must not favour records that fill it.
+A prior of θ_j that does not depend on s_j does so: if the noise hides s_j, it takes slopes for small, and so s_j for
+large.
 
 ==========================  ========================================================================================
 prior                       distribution
 ==========================  ========================================================================================
-`RegressionPrior`           σ ~ half-t₂, θ_j ~ t₂, standard deviations s_j of the features ~ half-t₂, correlations of
-                            the features uniform, μ_j ~ N(0, 1), all independent
+`RegressionPrior`           σ ~ half-t₂, standard deviations s_j of the features ~ half-t₂, standardised slopes
+                            θ_j·s_j ~ t₂, correlations of the features uniform, μ_j ~ N(0, 1), all independent
 `ConjugatePrior`            Ψ ~ inverse Wishart, μ | Ψ ~ N(0, Ψ/κ). A mean far from the middle favours a large Ψ, and
                             θ | σ² ~ N(0, σ²/λ·I) shrinks slopes of small residuals.
 ==========================  ========================================================================================
@@ -31,10 +33,10 @@ from mechanisms.arguments import Floats, validate_positive
 
 @dataclass(frozen=True)
 class RegressionPrior:
-    """Independent priors of the slopes, the error, and the means, spreads and correlations of scaled columns."""
+    """Independent priors of standardised slopes, the error, and means, spreads and correlations of scaled columns."""
 
     mean: float = 1.0  # standard deviation of each mean
-    slope: float = 1.0  # scale of the t₂ distribution of each slope
+    slope: float = 1.0  # scale of the t₂ distribution of each slope times the standard deviation of its feature
     spread: float = 1.0  # scale of the half-t₂ distributions of σ and of the standard deviations of the features
 
     def __post_init__(self) -> None:
@@ -48,14 +50,14 @@ class RegressionPrior:
     def sample(self, rng: np.random.Generator, p: int) -> tuple[Floats, Floats]:
         """Return one draw of (μ, Ψ), shapes (p,) and (p, p)."""
         d = p - 1
-        mu, slopes = self.mean * rng.normal(size=p), self.slope * rng.standard_t(2, d)
+        mu, standardised = self.mean * rng.normal(size=p), self.slope * rng.standard_t(2, d)
         *spreads, sigma = self.spread * np.abs(rng.standard_t(2, p))
         root = draw_bartlett(
             rng, d + 1.0, d
         )  # correlations of Wishart matrices have density ∝ |R|^((degrees − d − 1)/2)
         root *= (np.array(spreads) / np.linalg.norm(root, axis=1))[:, None]
         lower = np.zeros((p, p))
-        lower[:d, :d], lower[d, :d], lower[d, d] = root, slopes @ root, sigma
+        lower[:d, :d], lower[d, :d], lower[d, d] = root, (standardised / spreads) @ root, sigma
         return mu, lower @ lower.T
 
 

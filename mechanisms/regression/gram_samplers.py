@@ -64,13 +64,13 @@ def regression_of(mu: Floats, psi: Floats) -> Floats:
     return np.concatenate([intercept[..., None], slopes, variance[..., None]], axis=-1)
 
 
-def resolves_error(draws: Floats) -> Floats:
-    """Return True where draws of (θ₀, θ, σ²), shape (..., n_draws, p + 1), bound σ away from 0.
+def resolves(variances: Floats) -> Floats:
+    """Return True where draws of residual variances, shape (n_draws, ...), bound them away from 0.
 
-    The central 95 % interval of σ then ends above a fifth of its upper end. Otherwise the lower end is that of the
-    prior, whose density at σ = 0 is positive.
+    The central 95 % interval of the standard deviation then starts above a fifth of its upper end. Otherwise the lower
+    end is that of the prior, whose density at 0 is positive.
     """
-    low, high = np.quantile(draws[..., -1], [0.025, 0.975], axis=-1)
+    low, high = np.quantile(variances, [0.025, 0.975], axis=0)
     return low > _RESOLVED**2 * high
 
 
@@ -81,7 +81,7 @@ def coefficient_intervals(draws: Floats, level: float) -> tuple[Floats, Floats]:
     that of the central interval, because the draws decide about the kind of interval.
     """
     low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=-2)
-    low[..., -1] *= resolves_error(draws)
+    low[..., -1] *= resolves(np.moveaxis(draws[..., -1], -1, 0))
     return low, high
 
 
@@ -177,9 +177,9 @@ def sample_gram(
     n_draws: int = 1_000,
     thinning: int | None = None,
 ) -> Floats:
-    """Return draws of (θ₀, θ, σ²) in scaled units, shape (n_chains, n_draws, p + 1), from random states.
+    """Return draws of (θ₀, θ, σ², τ²) in scaled units, shape (n_chains, n_draws, 2p), from random states.
 
-    The default prior is that of the method.
+    τ_j² is the residual variance of feature j given the other features. The default prior is that of the method.
     """
     entry, noise = find_entry(GRAM_METHODS, method, "method"), release.noise
     if noise.name not in entry.noises:
@@ -191,7 +191,7 @@ def sample_gram(
         raise ValueError(f"{expected}, got {type(prior).__name__}; omit it, or use another method")
     step = entry.thinning if thinning is None else validate_integer("thinning", thinning)
     draws, hyperparameters = (
-        np.empty((n_chains, n_draws, noise.p + 1)),
+        np.empty((n_chains, n_draws, 2 * noise.p)),
         (prior or entry.prior()).hyperparameters(noise.p),
     )
     noisy = np.ascontiguousarray(release.noisy, dtype=np.float64)

@@ -31,7 +31,7 @@ from mechanisms.regression.gram_release import (
 from mechanisms.regression.gram_samplers import (
     GRAM_METHODS,
     coefficient_intervals,
-    resolves_error,
+    resolves,
     sample_gram,
 )
 from mechanisms.regression.width_forecast import require_support
@@ -57,6 +57,11 @@ class RegressionPosterior(DrawnPosterior):
     box: PublicBox  # the last column is the response
     release: GramRelease  # of the scaled columns
     method: str  # key of `GRAM_METHODS`
+    unresolved_features: tuple[str, ...]
+    """Features whose residual variance given the other features the draws do not bound away from 0.
+
+    Intervals of their slopes rest on the prior, and are too narrow if a range is, say, 30 times too wide.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,7 +76,7 @@ class RegressionPosterior(DrawnPosterior):
     @property
     def resolves_error(self) -> bool:
         """False if the draws do not bound the error variance away from 0; its interval is then an upper bound."""
-        return bool(resolves_error(self._pooled))
+        return bool(resolves(self._pooled[:, -1]))
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the ends of the equal-tailed intervals of probability `level`, in (0, 1).
@@ -99,6 +104,7 @@ class RegressionPosterior(DrawnPosterior):
             "coefficients": dict(zip(self.names, rows, strict=True)),
             "level": level,
             "error_bound": error_bound,  # of the standard deviation, if its interval is one-sided
+            "unresolved_features": list(self.unresolved_features),
             "guarantee": None if self.guarantee is None else str(self.guarantee),
             "n": self.release.n,
             "method": self.method,
@@ -132,7 +138,7 @@ class RegressionPosterior(DrawnPosterior):
 
     def __repr__(self) -> str:
         values = self.to_dict()["coefficients"].items()
-        shown = ", ".join(f"{name}={one['mean']:.4g} ± {one['sd']:.2g}" for name, one in values)
+        shown = ", ".join(f"{name}={entry['mean']:.4g} ± {entry['sd']:.2g}" for name, entry in values)
         return f"RegressionPosterior({shown}, n={self.release.n}, method={self.method}, guarantee={self._stated()})"
 
 
@@ -170,15 +176,15 @@ def private_regression(
     prior : RegressionPrior, optional
         Prior of the scaled columns, which are in [-1, 1]; all parts are independent:
 
-        ================================================  ==============================================
-        part                                              default
-        ================================================  ==============================================
-        each slope                                        Student's t with 2 degrees of freedom, scale 1
-        standard deviation of the error                   half-t with 2 degrees of freedom, scale 1
-        standard deviation of each feature                half-t with 2 degrees of freedom, scale 1
-        correlations of the features                      uniform over correlation matrices
-        mean of each column                               normal, standard deviation 1
-        ================================================  ==============================================
+        =================================================  ==============================================
+        part                                               default
+        =================================================  ==============================================
+        each slope times its feature's standard deviation  Student's t with 2 degrees of freedom, scale 1
+        standard deviation of the error                    half-t with 2 degrees of freedom, scale 1
+        standard deviation of each feature                 half-t with 2 degrees of freedom, scale 1
+        correlations of the features                       uniform over correlation matrices
+        mean of each column                                normal, standard deviation 1
+        =================================================  ==============================================
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
     ledger : LedgerFile or path, optional
@@ -267,7 +273,9 @@ def regression_from_release(
     thinning = GRAM_METHODS[method].thinning
     for factor in (1, 4, _LONGEST):
         draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor)
-        posterior = RegressionPosterior(box.unscale(draws), box, release, method)
+        variances = draws[..., box.p + 1 :].reshape(-1, box.p - 1)
+        unresolved = tuple(np.array(box.names[:-1])[~resolves(variances)].tolist())
+        posterior = RegressionPosterior(box.unscale(draws[..., : box.p + 1]), box, release, method, unresolved)
         problem = posterior.problem()
         if problem is None:
             break

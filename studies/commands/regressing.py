@@ -144,6 +144,12 @@ def regress(
     if values["error_bound"] is not None:
         bound = f"{values['error_bound']:.4g} ({format_level(level)})"
         say(f"standard deviation of the error <= {bound}: the release does not resolve it")
+    if posterior.unresolved_features:
+        names = ", ".join(posterior.unresolved_features)
+        say(
+            f"the release does not resolve how much {names} varies: intervals of the slopes rest on the prior, and are "
+            "too narrow if a range is 30 times too wide"
+        )
     say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")
     for one in caught:
         say(f"warning: {one.message}")

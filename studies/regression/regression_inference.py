@@ -69,7 +69,7 @@ _OWN |= dict.fromkeys(("noise-aware-published", *_ABLATIONS), "conjugate") | dic
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
 _K_NORM = "normal-covariates-k-norm"
 _RELEASES: dict[str, Any] = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # approximate track
-_UNCHANGED = (*_RELEASES, "partition")
+_VERSIONS = {**dict.fromkeys((*_RELEASES, "partition"), 1), "noise-aware-published": 2}  # others have version 3
 _SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
 
@@ -231,7 +231,8 @@ def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generat
     release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
     if "real" in trial.gram and algorithm == "normal-covariates":
         algorithm = "normal-covariates-records"
-    return sample_gram(rng, algorithm, release, None, _CHAINS, _BURN_IN, _DRAWS, _LONGER.get(algorithm))
+    draws = sample_gram(rng, algorithm, release, None, _CHAINS, _BURN_IN, _DRAWS, _LONGER.get(algorithm))
+    return draws[..., : added.p + 1]
 
 
 def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
@@ -349,7 +350,7 @@ def _panel(
         meaning=meaning,
         simulate=simulate or partial(_simulate, n_features),
         methods=tuple(
-            Method(method, partial(_evaluate, method), note=note, version=1 if method in _UNCHANGED else 2)
+            Method(method, partial(_evaluate, method), note=note, version=_VERSIONS.get(method, 3))
             for method, note in _NOTES.items()
             if method in kept
         ),
@@ -360,7 +361,7 @@ def _panel(
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
-        version=3 if "own" in values.get("records", ()) else 2,
+        version=4 if "own" in values.get("records", ()) else 2,
         statistics=(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),

@@ -8,8 +8,8 @@ coverage of nominal 95 % intervals per component. A cell fails if the upper 99.9
 is below 0.93. Widths are medians of the ratios to the conjugate prior of version 0.3.0, given the same releases,
 with that version's sampler `noise-aware`; they are computed in 40 rehearsals of the cells with one feature and more
 than 200 records, and shown where all components of that prior are covered in at least 37 of them. Where the release
-does not resolve σ, its interval is an upper bound; the table has the share of such rehearsals, and the coverage of
-the central interval. Chains have 4 · 250 draws; the table has the 95 % quantile of the largest split R-hat.
+does not resolve σ, its interval is an upper bound; the table has the share of such rehearsals, the coverage of the
+central interval, and the share of rehearsals in which the spread of a feature is not resolved. Chains have 4 · 250 draws; the table has the 95 % quantile of the largest split R-hat.
 """
 
 import functools
@@ -38,7 +38,7 @@ from mechanisms.regression.gram_release import (
     gram_sums,
     release_gram,
 )
-from mechanisms.regression.gram_samplers import coefficient_intervals, resolves_error, sample_gram
+from mechanisms.regression.gram_samplers import coefficient_intervals, resolves, sample_gram
 
 LEVEL, FAILS_BELOW, COMPARED, BATCH = 0.95, 0.93, 40, 20
 THINNING = {"normal-covariates": 20, "data-augmentation": 12}
@@ -130,6 +130,14 @@ def _cells() -> Iterator[Cell]:
         bounds = wide(*unit, factor, is_centred), wide(*response, factor, is_centred)
         place = "on" if is_centred else "off"
         yield Cell(f"ranges x{factor}, {place} centre, n={n}", n, bounds, uniform(1), simple)
+    for features, target, d, n in (
+        (10, 1, 1, 500), (10, 1, 1, 1_000), (10, 1, 1, 3_000), (10, 1, 1, 20_000), (5, 1, 1, 500), (30, 1, 1, 20_000),
+        (1, 10, 1, 3_000), (10, 1, 3, 3_000), (10, 1, 3, 20_000), (30, 1, 1, 500),
+    ):  # fmt: skip
+        response_range = response if d == 1 else (-1.0, 3.0)
+        bounds = (*(wide(*unit, features, False),) * d, wide(*response_range, target, False))
+        name, draw = f"features x{features}, response x{target}, d={d}, n={n}", uniform(1) if d == 1 else correlated(d)
+        yield Cell(name, n, bounds, draw, (1.0, *(simple[1:2] if d == 1 else np.linspace(-1.0, 1.0, d)), 0.04))
     for track, d, n in (
         ("pure", 3, 3_000), ("pure", 3, 20_000), ("pure", 5, 3_000), ("pure", 5, 20_000), ("approximate", 5, 20_000)
     ):  # fmt: skip
@@ -160,6 +168,8 @@ def rehearse(cell: Cell, number: int, scale: int = 1) -> dict[str, Any]:
     n_draws, n_burn_in = 250 // scale, 250 // scale
     rng, thinning = cell.generator(number, "chains"), THINNING[cell.method]
     draws = sample_gram(rng, cell.method, release, None, 4, n_burn_in, n_draws, thinning)
+    features = resolves(draws[..., truth.size :].reshape(-1, truth.size - 2))
+    draws = draws[..., : truth.size]
     logs = np.concatenate([draws[..., :-1], np.log(draws[..., -1:])], axis=-1)
     rhat, _ = diagnose_chains(np.moveaxis(logs, -1, 0))
     pooled = cell.box.unscale(draws).reshape(-1, truth.size)
@@ -169,7 +179,8 @@ def rehearse(cell: Cell, number: int, scale: int = 1) -> dict[str, Any]:
         "number": number,
         "covered": ((low <= truth) & (truth <= high)).tolist(),
         "central": bool(central[0] <= truth[-1] <= central[1]),
-        "resolved": bool(resolves_error(pooled)),
+        "resolved": bool(resolves(pooled[:, -1])),
+        "features": bool(features.all()),
         "rhat": float(rhat.max()),
         "width": (high - low).tolist(),
     }
@@ -180,12 +191,12 @@ def rehearse(cell: Cell, number: int, scale: int = 1) -> dict[str, Any]:
 
 def conjugate_intervals(cell: Cell, release: GramRelease, rng: np.random.Generator, n_draws: int) -> dict[str, Any]:
     """Return widths and coverage under the prior of version 0.3.0."""
-    p, draws = cell.box.p, np.empty((4, n_draws, cell.box.p + 1))
+    p, draws = cell.box.p, np.empty((4, n_draws, 2 * cell.box.p))
     known = gram_kernels.NoisyGram(NOISE_CODES[release.noise.name], release.noise.scale, release.noisy, release.n)
     for chain in draws:
         hyperparameters = ConjugatePrior().hyperparameters(p)
         gram_kernels.run_conjugate_gibbs(True, 1, 4, rng, known, hyperparameters, n_draws, 10, chain)
-    pooled, truth = cell.box.unscale(draws).reshape(-1, p + 1), np.array(cell.coefficients)
+    pooled, truth = cell.box.unscale(draws[..., : p + 1]).reshape(-1, p + 1), np.array(cell.coefficients)
     low, high = np.quantile(pooled, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], axis=0)
     return {"width": (high - low).tolist(), "covered": ((low <= truth) & (truth <= high)).tolist()}
 
@@ -209,7 +220,7 @@ def widths_ratio(rows: list[dict[str, Any]]) -> str:
 
 def report(rows: dict[str, list[dict[str, Any]]]) -> None:
     """Print one line per cell, and the pooled coverage."""
-    head = ("rehearsals", "intercept", "slopes", "variance", "least limit", "central", "bounds", "widths", "R-hat")
+    head = ("rehearsals", "intercept", "slopes", "variance", "least limit", "central", "bounds", "features", "widths", "R-hat")
     print(f"{'cell':44}", *(f"{word:>12}" for word in head))
     pooled = []
     for name, found in ((name, found) for name, found in rows.items() if found):
@@ -220,6 +231,7 @@ def report(rows: dict[str, list[dict[str, Any]]]) -> None:
         values = (
             f"{n:,}", f"{rates[0]:.3f}", " ".join(f"{rate:.2f}" for rate in rates[1:-1]), f"{rates[-1]:.3f}",
             f"{min(limits):.3f}", f"{np.mean([row['central'] for row in found]):.3f}", f"{bounds:.2f}",
+            f"{1.0 - np.mean([row['features'] for row in found]):.2f}",
             widths_ratio(found), f"{np.quantile([row['rhat'] for row in found], 0.95):.3f}",
         )  # fmt: skip
         print(f"{name:44}", *(f"{value:>12}" for value in values), " FAILS" if min(limits) < FAILS_BELOW else "")

@@ -28,11 +28,11 @@ def test_draws_have_the_stated_distributions():
         (spreads[:, 2], half_t),
         (correlations[:, 0], stats.beta(1.5, 1.5, -1, 2).cdf),
         (correlations[:, 2], stats.beta(1.5, 1.5, -1, 2).cdf),
-        (slopes[:, 1], stats.t(2, scale=3.0).cdf),
+        (slopes[:, 1] * spreads[:, 1], stats.t(2, scale=3.0).cdf),
         (sigma, half_t),
     ):
         assert stats.kstest(values, cdf).pvalue > 1e-4
-    assert abs(stats.spearmanr(spreads[:, 0], slopes[:, 0]).statistic) < 5 / np.sqrt(4_000)
+    assert abs(stats.spearmanr(spreads[:, 0], slopes[:, 0] * spreads[:, 0]).statistic) < 5 / np.sqrt(4_000)
 
 
 def log_density(prior, mu, lower):
@@ -50,7 +50,7 @@ def log_density(prior, mu, lower):
     _, spreads, _, slopes, sigma = parts(mu, lower @ lower.T)
     total = stats.norm(scale=prior.mean).logpdf(mu).sum() + np.linalg.slogdet(jacobian)[1]
     total += stats.t(2, scale=prior.spread).logpdf([*spreads, sigma]).sum()
-    return total + stats.t(2, scale=prior.slope).logpdf(slopes).sum()
+    return total + stats.t(2, scale=prior.slope).logpdf(slopes * spreads).sum() + np.log(spreads).sum()
 
 
 @pytest.mark.parametrize("p", [2, 3, 5])

@@ -46,7 +46,7 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
             truth = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean))
         release = release_gram(rng, gram, noise_of)
         draws = sample_gram(rng, method, release, **lengths)
-        pits.append((draws.reshape(-1, p + 1) < truth).mean(axis=0))
+        pits.append((draws[..., : p + 1].reshape(-1, p + 1) < truth).mean(axis=0))
     return np.array(pits)
 
 
@@ -99,9 +99,9 @@ def test_posterior_without_noise_equals_importance_sampling(p, n):
     weights /= weights.sum()
     expected, found = (
         regression_of(mu, psi),
-        sample_gram(rng, "naive", GramRelease(gram, n, GramNoise("laplace", 1.0, p)), None, 4, 500, 2_000, 20).reshape(
-            -1, p + 1
-        ),
+        sample_gram(rng, "naive", GramRelease(gram, n, GramNoise("laplace", 1.0, p)), None, 4, 500, 2_000, 20)[
+            ..., : p + 1
+        ].reshape(-1, p + 1),
     )
     effective = 1.0 / (weights**2).sum()
     assert effective > 2_000
@@ -143,7 +143,7 @@ def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     noise = GramNoise("laplace", 0.01, 2)
     for _ in range(100):
         _, gram = joint_draw(rng, "normal-covariates", 2, 30)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 1, 200, 150)[0]
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 1, 200, 150)[0, :, :3]
         mean = gram[0, 1:] / 30
         pits.append((draws < regression_of(mean, gram[1:, 1:] / 30 - np.outer(mean, mean))).mean(axis=0))
     assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
@@ -205,9 +205,9 @@ def test_without_noise_all_methods_agree():
     records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
     gram = gram_of(records)
     release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
-    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0]
+    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0, :, :3]
     for method in ("normal-covariates", "noise-aware"):
-        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40).reshape(-1, 3)
+        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40)[..., :3].reshape(-1, 3)
         assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
         assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
 

@@ -76,6 +76,22 @@ def test_wide_ranges_do_not_bias_coefficients(n):
     assert (np.sum(covered, axis=0) >= 8).all()  # with probability 1 − 2e-3 × 1e-2 if each is covered with 0.95
 
 
+@pytest.mark.parametrize(("n", "is_resolved"), [(1_000, False), (20_000, True)])
+def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved):
+    """The slope is 3.3 in scaled columns; a prior of slopes that does not depend on spreads covered 7 of 60."""
+    bounds, truth, covered, resolved = {"x": (-0.45, 9.55), "y": (0, 3)}, np.array([1, 1, 0.04]), [], []
+    for trial in range(12):
+        rng = np.random.default_rng([20_262, trial])
+        x = rng.uniform(0, 1, n)
+        y = 1 + x + rng.normal(0, 0.2, n)
+        found = private_regression(x, y, bounds, 1.0, rehearsal_seed=trial)
+        low, high = found.interval()
+        covered.append((low < truth) & (truth < high))
+        resolved.append(not found.unresolved_features)
+    assert (np.sum(covered, axis=0) >= 8).all()
+    assert np.mean(resolved) > 0.5 if is_resolved else np.mean(resolved) < 0.5
+
+
 def test_an_error_below_the_noise_is_bounded_from_above():
     """The central interval of σ excludes small values, as the prior does."""
     rng = np.random.default_rng(20_261)

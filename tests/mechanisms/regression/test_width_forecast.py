@@ -21,7 +21,8 @@ def realised(box, x, noise, trials):
         y = 40_000 + x @ np.full(x.shape[1], 300.0) + rng.normal(0, 20_000, len(x))
         gram = gram_sums(box, np.column_stack([x, y]))[0] / 2.0**32
         gram[0, 0] = len(x)
-        draws = box.unscale(sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 2, 200, 250))
+        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 2, 200, 250)
+        draws = box.unscale(draws[..., : box.p + 1])
         widths.append(np.ptp(np.quantile(draws.reshape(-1, box.p + 1), [0.025, 0.975], axis=0), axis=0)[:-1])
     return np.median(widths, axis=0)
 
