@@ -65,6 +65,7 @@ def test_sums_of_epsilon_and_delta_bound_the_total():
         ledger.guarantee(1e-6)
 
 
+@pytest.mark.slow
 def test_concentrated_guarantees_add_their_rho():
     ledger = Ledger().spend(ConcentratedGuarantee(0.02), times=4).spend(ConcentratedGuarantee(0.1))
     assert ledger.epsilon(1e-6) == pytest.approx(concentrated_epsilon(0.18, 1e-6), abs=1e-6)

@@ -227,6 +227,7 @@ def test_inference_from_a_published_sum_assumes_its_noise():
     assert 0 < posterior.mean() < 1
 
 
+@pytest.mark.slow
 def test_releases_differ_and_rehearsals_repeat():
     for publish in (
         lambda seed: publish_counts("k-norm", COUNTS, 1e-4, rehearsal_seed=seed).vector,  # counts are projected

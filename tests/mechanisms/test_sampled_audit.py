@@ -234,6 +234,7 @@ def test_declared_event_finds_a_leak_in_the_last_digits():
         sampled_bound(sampler, 0, 1, DRAWS, events=[lambda rows: rows[:, 0]])
 
 
+@pytest.mark.slow
 def test_many_candidates_keep_the_stated_confidence():
     """At most a tenth of 150 bounds with 90 % confidence exceed the ε of Laplace noise, with many candidate events."""
     rng = np.random.default_rng(13)

@@ -461,6 +461,7 @@ FORGED = [
 
 @pytest.mark.parametrize("changes", FORGED)
 @pytest.mark.parametrize("command", EVERY)
+@pytest.mark.slow
 def test_forged_records_end_in_one_line(place, dpstudies, changes, command):
     forge_submission("tcp://127.0.0.1:9", **changes)
     assert_one_line(*dpstudies(*COMMANDS[command]))

@@ -190,6 +190,7 @@ def test_time_limit_of_a_child_process(start, misbehaving, monkeypatch, how):
     assert isinstance(children(Step(Block("p", 1, FILE_CELL), (1,))), list)
 
 
+@pytest.mark.slow
 def test_memory_of_a_worker_limits_a_child_process(start, misbehaving):
     """A trial may use all memory of the worker, not only the share of its thread."""
     children = start(misbehaving({(1, "a", 2): "memory"}), memory=10**9, n_threads=2)

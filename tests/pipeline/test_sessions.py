@@ -286,6 +286,7 @@ def test_failed_run_releases_its_store(url, monkeypatch):
     assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):

@@ -54,6 +54,7 @@ def test_every_chunk_of_joined_shares_is_that_of_one_run(whole, parts, tmp_path)
     assert verify(joined, study=STUDY).problems == ()
 
 
+@pytest.mark.slow
 def test_a_joined_store_is_extended_like_one_run(parts, tmp_path):
     joined = pipeline.merge(parts, tmp_path / "s.zarr")
     trials = max(panel.trials or 0 for panel in STUDY.panels) + 5
@@ -80,6 +81,7 @@ def test_a_share_has_blocks_of_all_values_of_each_factor():
     assert not (negative_control > 0).all()
 
 
+@pytest.mark.slow
 def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
     def interrupt(works):
         def take(receipt):

@@ -58,6 +58,7 @@ def test_surrogates_become_escapes():
     assert first_error(lambda: error).splitlines()[0].endswith("ValueError: file \\udcff")
 
 
+@pytest.mark.slow
 def test_long_text_is_cut():
     assert shorten("x" * MOST_CHARACTERS) == "x" * MOST_CHARACTERS
     assert shorten("ab " * 5000) == f"{'ab ' * 3333}... (15,000 characters)"

@@ -394,6 +394,7 @@ def test_fixed_run_on_a_store_of_a_run_until_a_target_names_the_commands(store):
 
 
 @pytest.mark.parametrize("change", ["flip", "delete", "older record"])
+@pytest.mark.slow
 def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, change):
     """The copy of a damaged, lost or replaced record is used; without it, nothing is counted or computed."""
     monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)  # a session with a damaged record lasts until its lease ends
@@ -434,6 +435,7 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize("lost", [".dpstudies", SESSIONS, "the last record"])
+@pytest.mark.slow
 def test_loss_of_records_with_their_copies_is_noticed(tmp_path, lost):
     """Without any record, or without copies that would name a later one, nothing is counted or computed."""
     path = tmp_path / "s.zarr"

@@ -90,6 +90,7 @@ def profile_of(store):
 
 
 @pytest.mark.parametrize("kind", ["client", "cluster"])
+@pytest.mark.slow
 def test_all_functions_compute_on_a_given_client_or_cluster(cluster, client, tmp_path, kind, capsys):
     given = client if kind == "client" else cluster
     before, path = state(cluster, client), tmp_path / "s.zarr"
@@ -118,6 +119,7 @@ def failing(data, setting, streams):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, ExecutionError])
+@pytest.mark.slow
 def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_path, error):
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
     before = state(cluster, client)

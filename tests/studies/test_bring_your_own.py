@@ -75,6 +75,7 @@ def enumerated_distribution(counts, truth):
     return distribution
 
 
+@pytest.mark.slow
 def test_figure_of_the_readme_study_shows_each_value_of_the_method_factor(command):
     """The median, which does not use the factor, is in each facet."""
     text = (ROOT / "pipeline/README.md").read_text().partition("<!-- example: my_means.py -->\n```python\n")[2]
@@ -220,6 +221,7 @@ def draw_truth(self, uniforms):
 TRUTH = drawn_by("truth", draw_truth)
 
 
+@pytest.mark.slow
 def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     """Store, legend, tables and page show that a mechanism is broken, audited or unaudited, and ranks the others."""
     published = STUDIES["hellinger-accuracy"]
@@ -557,6 +559,7 @@ def test_name_registered_by_two_packages_is_refused(installed):
         assert "both" not in list(STUDIES)
 
 
+@pytest.mark.slow
 def test_packages_register_mechanisms(installed, command):
     points = {
         "geometric-too": "distributions_plugin:GEOMETRIC",

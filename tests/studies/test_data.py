@@ -386,6 +386,7 @@ def test_too_many_columns_are_refused(tmp_path, monkeypatch):
     assert read_csv(write(tmp_path, GOOD, "other.csv"), "sold").x.nbytes == 96
 
 
+@pytest.mark.slow
 def test_error_for_thousands_of_columns_lists_the_nearest_names(tmp_path):
     head = ",".join([f"gene{k}" for k in range(4000)] + ["healthy"])
     path = write(tmp_path, head + "\n" + 4 * (",".join("0" * 4001) + "\n"))

@@ -35,6 +35,7 @@ def follow(command, out, verb):
     return command(*line.split())
 
 
+@pytest.mark.slow
 def test_new_mechanism_is_audited_and_compared_without_editing(command):
     code, out, err = command("new", "mechanism", "mine")
     assert (code, err) == (0, "")

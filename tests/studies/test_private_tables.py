@@ -90,6 +90,7 @@ def test_bins_of_a_range_have_exact_edges():
     )
 
 
+@pytest.mark.slow
 def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monkeypatch):
     """Renamed levels give the same release, in all formats; a refusal or a dropped row would change it."""
     rng = np.random.default_rng(1)
@@ -144,6 +145,7 @@ MORE = {
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.slow
 def test_csv_and_parquet_of_a_table_give_equal_releases(command, tmp_path, door):
     rng = np.random.default_rng(1)
     rows = 400
@@ -300,6 +302,7 @@ def test_outputs_overwrite_neither_the_records_nor_the_ledger(command, regressio
     assert (tmp_path / "t.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_dropped_rows_are_stated_wherever_the_guarantee_is(command, regression, tmp_path):
     """The forecast is that of the complete rows; the ledger, the values and the figure state the assumption."""
     words = (*regression, "--missing", "drop", "--yes", "--ledger", "l", "--budget", 1000)

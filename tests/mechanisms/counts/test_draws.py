@@ -97,6 +97,7 @@ def test_right_draws_pass_a_thousand_seeds(name):
     assert 0 < np.mean(p_values <= 0.2) < 0.2 + 5 * math.sqrt(0.2 * 0.8 / 1_000)
 
 
+@pytest.mark.slow
 def test_right_mechanism_passes_audits_of_a_thousand_seeds(monkeypatch):
     monkeypatch.setattr(draws_module, "SIZES", (1_000,))
     audits = {
@@ -265,6 +266,7 @@ def test_noise_of_a_category_that_repeats_another_is_found(monkeypatch):
         assert audit_draws(GEOMETRIC, (1, 1, 1), datasets, 1.0, 1e-8, rng, 600.0).agree
 
 
+@pytest.mark.slow
 def test_noise_that_is_five_per_cent_too_small_is_found():
     audits = [
         audit_draws(mechanism_of(scaled(factor)), PRIOR, DATASETS, 1.0, 1e-8, np.random.default_rng(seed), 600.0).agree

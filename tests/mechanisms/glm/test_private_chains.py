@@ -99,6 +99,7 @@ def _last_density(chain, x, y, grid):
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 8, 40])
+@pytest.mark.slow
 def test_no_loss_in_two_dimensions_exceeds_the_stated_guarantee(n_steps):
     """As in one dimension; also for exact draws, which are 2cρ/√κ-GDP."""
     chain = langevin_chain(n=4, beta=0.25, n_steps=n_steps, step=0.8, last_only=True)
@@ -173,6 +174,7 @@ def test_conversions_are_on_the_safe_side(epsilon, delta):
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.3, 0.8])
+@pytest.mark.slow
 def test_effective_draws_equal_the_forecast(fraction):
     """With records at 0 the potential is quadratic; the variance of the mean of a chain gives its effective draws."""
     n, beta, n_steps = 4, 0.5, 4000

@@ -59,6 +59,7 @@ def test_losses_are_exact_on_a_grid_of_records():
     np.testing.assert_allclose(largest, [2.0 * method.clip, 1.0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_noise_has_its_variance():
     """Averaged iterates near the minimum have the covariance of averaged independent noise."""
     rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0, 1e-6)

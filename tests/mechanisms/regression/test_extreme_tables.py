@@ -186,6 +186,7 @@ def check_pairs(seed, n_pairs, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.slow
 def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name):
     """Neighbours are released without errors or warnings; before noise, they differ in one partition, to the bit."""
     check_pairs(1, 350, monkeypatch, name)

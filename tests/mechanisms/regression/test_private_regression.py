@@ -64,6 +64,7 @@ def test_real_releases_state_their_guarantee():
 
 
 @pytest.mark.parametrize("n", [3_000, 20_000])
+@pytest.mark.slow
 def test_wide_ranges_do_not_bias_coefficients(n):
     """Ages fill 40 % of their range and incomes 25 %, off the centre; slopes of the conjugate prior were too small."""
     bounds, truth, covered = {"age": (0, 120), "income": (0, 200_000)}, np.array([20_000, 1_000, 3_000**2]), []

@@ -269,6 +269,7 @@ SPEND = (
 )
 
 
+@pytest.mark.slow
 def test_processes_do_not_exceed_the_budget_together(path):
     root = Path(__file__).parents[3]
     started = [

@@ -256,6 +256,7 @@ CONTRADICTORY = [
 @example(CONTRADICTORY[0])
 @example(CONTRADICTORY[1])
 @given(tables())
+@pytest.mark.slow
 def test_marginals_equal_enumeration(case):
     try:
         compare(*case)

@@ -257,6 +257,7 @@ def log_evidence(values, noise, parents, prior, sizes):
     return special.logsumexp(found)
 
 
+@pytest.mark.slow
 def test_contradictions_of_many_narrow_values_equal_convolutions_of_logarithms():
     """Values of both levels differ by hundreds of scales; tilts that only centre totals had no finite error bound."""
     parents = np.array([-1, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, *np.repeat(range(3, 11), [3, 4, 5, 3, 4, 2, 6, 2])])
