@@ -293,6 +293,7 @@ def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, ti
     check_statuses(tmp_path, n_threads, time_limit)
 
 
+@pytest.mark.slow
 def test_time_limit_on_threads(tmp_path):
     """On threads, too, a time limit isolates trials that do not return or that terminate their process."""
     study = find_study(str(write_study(tmp_path, failing={(1, "a", 2): "lock", (0, "b", 1): "exit"})), {})
