@@ -35,9 +35,8 @@ def regress(
         option(
             "--range",
             "COLUMN=LOW:HIGH",
-            "Public range of the target and of each numeric feature. Records may fill a small part of it, but if that "
-            "of a feature alone is 10 times too wide, slopes of 1,000 rows were covered in 7 of 60 rehearsals only. "
-            "Values outside are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % "
+            "Public range of the target and of each numeric feature, of which records may fill a tenth. Values outside "
+            "are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % "
             "intervals given 100,000 rows cover with probability 0.86.",
         ),
     ] = None,
@@ -73,7 +72,8 @@ def regress(
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths.
 
-    If the release does not resolve the error, its interval is an upper bound.
+    If the release does not resolve the error, its interval is an upper bound. If it does not resolve the spread of a
+    feature, intervals rest on the prior, and a line says so.
     """
     import numpy as np
 
@@ -147,7 +147,7 @@ def regress(
     if posterior.unresolved_features:
         names = ", ".join(posterior.unresolved_features)
         say(
-            f"the release does not resolve how much {names} varies: intervals of the slopes rest on the prior, and are "
+            f"the release does not resolve the spread of {names}: intervals of the slopes rest on the prior, and are "
             "too narrow if a range is 30 times too wide"
         )
     say(f"{format_level(level)} intervals, n = {released.n:,}, {posterior.method}, {released.noise.name} noise")

@@ -9,7 +9,8 @@ is below 0.93. Widths are medians of the ratios to the conjugate prior of versio
 with that version's sampler `noise-aware`; they are computed in 40 rehearsals of the cells with one feature and more
 than 200 records, and shown where all components of that prior are covered in at least 37 of them. Where the release
 does not resolve σ, its interval is an upper bound; the table has the share of such rehearsals, the coverage of the
-central interval, and the share of rehearsals in which the spread of a feature is not resolved. Chains have 4 · 250 draws; the table has the 95 % quantile of the largest split R-hat.
+central interval, and the share of rehearsals in which the spread of a feature is not resolved. Chains have
+4 · 250 draws; the table has the 95 % quantile of the largest split R-hat.
 """
 
 import functools
@@ -220,7 +221,18 @@ def widths_ratio(rows: list[dict[str, Any]]) -> str:
 
 def report(rows: dict[str, list[dict[str, Any]]]) -> None:
     """Print one line per cell, and the pooled coverage."""
-    head = ("rehearsals", "intercept", "slopes", "variance", "least limit", "central", "bounds", "features", "widths", "R-hat")
+    head = (
+        "rehearsals",
+        "intercept",
+        "slopes",
+        "variance",
+        "least limit",
+        "central",
+        "bounds",
+        "features",
+        "widths",
+        "R-hat",
+    )
     print(f"{'cell':44}", *(f"{word:>12}" for word in head))
     pooled = []
     for name, found in ((name, found) for name, found in rows.items() if found):

@@ -158,7 +158,7 @@ def test_quantiles_are_uniform_with_five_covariates():
 @pytest.mark.slow
 def test_conjugate_draw_without_correction_is_detected():
     """With ten records, the published pairing of a normal statistic and a conjugate posterior is no joint model."""
-    pits = ranks("noise-aware-uncorrected", "laplace", 2, 10, 1_000, n_draws=200, thinning=20)
+    pits = ranks("noise-aware-uncorrected", "laplace", 2, 10, 2_000, n_draws=200, thinning=20)
     assert stats.kstest(pits[:, -1], "uniform").pvalue < 1e-3
 
 

@@ -222,3 +222,15 @@ def test_a_release_file_must_contain_a_release(command, tmp_path):
     code, _, err = command("regress", "--release", file)
     assert code == 2
     assert "must contain the line that regress prints" in err
+
+
+def test_feature_whose_spread_is_not_resolved_is_named(regress, tmp_path):
+    wide = ("--target", "y", "--features", "a,b", "--range", "a=0:1000", *RANGES[2:], "--epsilon", 3, "--seed", 1)
+    code, out, err = regress(*wide, "--output", tmp_path / "o.json")
+    assert code == 0, err
+    line = "the release does not resolve the spread of a: intervals of the slopes rest on the prior"
+    assert line in out + err
+    assert json.loads((tmp_path / "o.json").read_text())["unresolved_features"] == ["a"]
+    code, out, err = regress(*AT, "--seed", 1)
+    assert code == 0
+    assert "the spread of" not in out + err
