@@ -284,8 +284,4 @@ def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> No
         for name, low, high in zip(names, *ends, strict=True)
     )
     say(f"expected widths of {format_level(level)} intervals: {shown}")
-    if (prepared.forecast.low < 0.99 * prepared.forecast.high).any():
-        say(
-            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 "
-            "to 50 %; --guess narrows them"
-        )
+    say(f"they assume {prepared.forecast.assumptions}")

@@ -19,6 +19,7 @@ from mechanisms.tables import (
     uniform,
 )
 from pipeline.errors import BadInputError
+from studies.data.table_checks import _equal_chance
 from studies.data.table_csv import read_table, read_table_csv
 
 CELLS = """state,county,noisy,var
@@ -191,6 +192,8 @@ def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated():
         ({"a": ["x"] * 3, "v": [50.0, np.nan, 66.0]}, {"seen": "clipped"}, ["at most 11.3 for x"]),
         ({"a": ["", "x", "x"], "v": [50.0, 4.0, 5.0], "s": [0.0, 4.0, 1.0]}, {}, ["at most 45 for the total"]),
         ({"a": ["x", "x", "y"], "v": [4.5, 4.5, 6.0]}, {}, ["1 cells have the same value twice"]),
+        ({"a": ["x"] * 3, "v": [4.5, np.nan, 4.5]}, {}, ["1 cells have the same value twice"]),
+        ({"a": ["x"] * 3, "v": [4.5, np.nan, 90.0]}, {}, ["at most 60.5 for x"]),
         ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {}, ["3 exactly 0: the table looks"]),
         ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {"noise": "geometric"}, []),
     ],
@@ -202,6 +205,50 @@ def test_tables_that_look_wrong_have_warnings(cells, words, message):
     assert len(table.warnings) == len(message)
     for text, expected in zip(table.warnings, message, strict=True):
         assert expected in text
+
+
+@pytest.mark.parametrize("noise", ["geometric", "discrete-gaussian"])
+def test_tables_of_integer_noise_that_are_printed_twice_have_a_warning(noise):
+    """Independent measurements of six cells agree with probability 4e-10 and 2e-9."""
+    rng = np.random.default_rng(1)
+    cells = rng.poisson(30.0, 6) + Noise(noise, 10.0).sample(rng, (3, 6))
+    names, blank = list("abcdef"), [np.nan] * 6
+
+    def warnings_about(values, rows=6, **words):
+        table = pd.DataFrame({"a": names * (len(values) // 6), "v": values})
+        return read_table(table[: len(table) - 6 + rows], ["a"], "v", noise=noise, **{"sd": 14, **words}).warnings
+
+    (warning,) = warnings_about([*cells[0], *blank, *cells[1], *cells[0]])
+    assert warning.startswith("6 cells have the same value twice")
+    assert warnings_about([*cells[0], *cells[0]])
+    assert not warnings_about([*cells[0], *cells[1]])
+    assert not warnings_about([*cells[0], *cells[0]], rows=3)  # has probability 2e-5
+    assert not warnings_about([*cells[0], *cells[0]], sd=0.2)  # most values have no noise
+
+
+@pytest.mark.parametrize("noise", [Noise("geometric", 0.7), Noise("discrete-gaussian", 4.0)])
+def test_chance_of_equal_integer_noise_is_that_of_its_distribution(noise):
+    weight = np.exp(noise.log_weight(np.arange(-200.0, 201.0)))
+    assert _equal_chance(noise) == pytest.approx(((weight / weight.sum()) ** 2).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_cells_without_a_value_do_not_hide_contradictions(levels):
+    names = ["a", "b", "c"][:levels]
+    rows = [[""] * levels, *(["x"] * k + [""] * (levels - k) for k in range(1, levels))]
+    rows += [["x"] * (levels - 1) + [end] for end in "yz"]
+    values = [50.0] + [np.nan] * (levels - 1) + [4.0, 5.0]
+    (warning,) = read_table(pd.DataFrame(rows, columns=names).assign(v=values), names, "v", sd=1).warnings
+    assert "1 value differs" in warning
+    assert "at most 23.7 for the total" in warning
+
+
+def test_all_measurements_of_a_cell_are_compared_with_the_sum_of_its_cells():
+    """Each of 16 values of the total is 7 of its standard deviations away, and their mean 27."""
+    table = pd.DataFrame({"a": [""] * 16 + ["x", "y"], "v": [80.0] * 16 + [4.0, 6.0], "s": [10.0] * 16 + [0.5] * 2})
+    table.loc[:15, "v"] += np.linspace(-0.3, 0.3, 16)
+    (warning,) = read_table(table, ["a"], "v", sd="s").warnings
+    assert "at most 27 for the total" in warning
 
 
 def test_command_prints_warnings_and_reads_formats(command):

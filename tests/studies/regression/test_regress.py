@@ -94,10 +94,11 @@ def test_guesses_narrow_the_forecast(regress):
     )
     assert "5 to 25 % of their range" in plain
     assert "--guess narrows them" in plain
-    assert "--guess" not in narrowed
-    width = float(re.search(r"^expected widths .*, a (\S+), b \S+$", narrowed, re.M)[1])
+    assert "5 to 25 % of their range" not in narrowed
+    assert "\nthey assume an error with a standard deviation of at most 10 % of the range of y, " in narrowed
+    least, most = map(float, re.search(r"^expected widths .*, a (\S+) to (\S+), b ", narrowed, re.M).groups())
     low, high = map(float, re.search(r"^a +\S+ +\S+ +(\S+) +(\S+)", narrowed, re.M).groups())
-    assert 0.5 < width / (high - low) < 2.0
+    assert 0.5 * least < high - low < 2.0 * most
     assert plain[plain.index("release:") :] == narrowed[narrowed.index("release:") :]
 
 
