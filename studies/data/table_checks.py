@@ -172,17 +172,17 @@ def _distance_from_sums(published: Published, parents: np.ndarray, first: np.nda
 def _repeated(published: Published, parents: np.ndarray) -> list[str]:
     """Warn about equal values of one count that are hardly independent.
 
-    Two values with real noise are never equal. With integer noise, k comparisons of mean probability p agree in a or
-    more cases with probability at most exp(−k·KL(a/k ‖ p)) (Hoeffding 1963), p^k if all agree.
+    Two values with real noise are never equal. With integer noise, k counts that have equal values with mean
+    probability p do so in a or more cases with probability at most exp(−k·KL(a/k ‖ p)) (Hoeffding 1963).
     """
-    compared, agrees, chance = _comparisons(published, _counts(parents))
+    agrees, chance = _equal_values(published, _counts(parents))
     is_integer = chance > 0.0
-    equal = int((agrees & ~is_integer & (published.values[compared] != 0.0)).sum())
+    equal = int(agrees[~is_integer].sum())
     if is_integer.any():
         share, expected = agrees[is_integer].mean(), chance[is_integer].mean()
         divergence = special.rel_entr(share, expected) + special.rel_entr(1.0 - share, 1.0 - expected)
-        if share > expected and is_integer.sum() * divergence > -np.log(_CHANCE):
-            equal += int((agrees & is_integer).sum())
+        if share > expected and is_integer.sum() * divergence > -math.log(_CHANCE):
+            equal += int(agrees[is_integer].sum())
     if not equal:
         return []
     return [
@@ -201,27 +201,26 @@ def _counts(parents: np.ndarray) -> np.ndarray:
     return top
 
 
-def _comparisons(published: Published, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows that measure a count again, True if they equal an earlier row, and the probability of this.
+def _equal_values(published: Published, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return True for each count with two equal noisy values, and a bound on the probability for independent noise.
 
-    The probability is that of independent noise, Σ_z Pr[z]² per earlier value. Values with real noise are compared if
-    they are known, and those with integer noise if they are published in any case.
+    The bound is Σ_z Pr[z]² per pair of values. Values with real noise are compared unless they are 0, and those with
+    integer noise if they are published in any case, separately.
     """
-    compared: list[int] = []
-    agrees: list[bool] = []
-    chance: list[float] = []
-    earlier: dict[tuple[int, bool], set[float]] = {}
+    seen: dict[tuple[int, bool], set[float]] = {}
+    agrees: dict[tuple[int, bool], bool] = {}
+    chance: dict[tuple[int, bool], float] = {}
     plain = _plain(published)
     for row in _known(published):
-        kind = published.noise[row]
-        if isinstance(kind, Noise) and (plain[row] or not kind.is_integer):
-            values = earlier.setdefault((int(counts[row]), kind.is_integer), set())
+        kind, value = published.noise[row], published.values[row]
+        if isinstance(kind, Noise) and (plain[row] if kind.is_integer else value != 0.0):
+            key = (int(counts[row]), kind.is_integer)
+            values = seen.setdefault(key, set())
             if values:
-                compared.append(row)
-                agrees.append(published.values[row] in values)
-                chance.append(min(len(values) * _equal_chance(kind), 1.0))
-            values.add(published.values[row])
-    return np.array(compared, int), np.array(agrees, bool), np.array(chance)
+                agrees[key] = agrees.get(key, False) or value in values
+                chance[key] = min(chance.get(key, 0.0) + len(values) * _equal_chance(kind), 1.0)
+            values.add(value)
+    return np.array(list(agrees.values()), bool), np.array(list(chance.values()), float)
 
 
 @lru_cache
