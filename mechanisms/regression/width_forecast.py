@@ -2,8 +2,8 @@
 
 Let columns be scaled to [−1, 1], with means x̄ and covariance Σ of features, n records, slopes θ, an intercept θ₀ and
 residuals of standard deviation σ. The value of the line at z has the coefficients (1, z). Least squares solves
-Σ_i (1, x_i)·r_i = 0 for residuals r; the noise M of the Gram matrix adds M·c, with c = (−θ₀, −θ, 1). To first order, the
-error of an estimate is (those of records and noise) aᵀ(Σ_i (1, x_i)·r_i + M·c)/n, with
+Σ_i (1, x_i)·r_i = 0 for residuals r; the noise M of the Gram matrix adds M·c, with c = (−θ₀, −θ, 1). To first order,
+the error of an estimate is aᵀ(Σ_i (1, x_i, y_i)·r_i + M·c)/n, with
 
     a = (−x̄ᵀΣ⁻¹e_j, Σ⁻¹e_j, 0)                            for slope j,
     a = (1 − x̄ᵀh, h, 0), h = Σ⁻¹(z − x̄)                   for the value of the line at z,
@@ -12,8 +12,8 @@ so that its variance is, with variances v of entries of M off the diagonal, v′
 
     σ²·(Σ⁻¹)_jj/n + (v·(|a|²·|c|² + (aᵀc)² − 2·Σ a_i²c_i²) + v′·Σ_{i>0} a_i²c_i²)/n²,
 
-where (z − x̄)ᵀh + 1 replaces (Σ⁻¹)_jj for a value of the line. As (Σ⁻¹)_jj = 1/(s_j²·(1 − R_j²)), a feature with standard
-deviation s_j informs by its spread given the other features, with the share R_j² of its variance that they explain. The
+where 1 + (z − x̄)ᵀh replaces (Σ⁻¹)_jj for a value of the line. As (Σ⁻¹)_jj = 1/(s_j²·(1 − R_j²)), a feature with
+standard deviation s_j informs by its spread given the other features, which explain a share R_j² of its variance. The
 intercept is the value of the line where all columns are 0 in their own units. Intervals are wider, up to those of the
 prior, where eigenvalues of n·Σ are no larger than those of the noise: five features with correlations of 0.8 and 20,000
 records have about twice the width.
@@ -104,7 +104,8 @@ def require_support(
     level: float = 0.95,
 ) -> WidthForecast:
     """Return the forecast; raise ValueError if even informative columns would say next to nothing about the slopes."""
-    validate_guesses(box, guesses or {}, indicators)
+    guesses = guesses or {}
+    validate_guesses(box, guesses, indicators)
     if n < box.p + 2:
         raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
     forecast = forecast_widths(box, n, noise, guesses, indicators, level)
@@ -115,8 +116,8 @@ def require_support(
         example = f"{forecast.low[1 + k]:.3g} of {box.names[k]}"
         raise ValueError(
             f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got expected intervals with at "
-            f"least {100 * median:.0f} % of the prior's widths in the median, such as {example}, {_best_case(box, guesses)}; "
-            "use fewer features, narrower bounds or a larger epsilon"
+            f"least {100 * median:.0f} % of the prior's widths in the median, such as {example}, "
+            f"{_best_case(box, guesses)}; use fewer features, narrower bounds or a larger epsilon"
         )
     return forecast
 
