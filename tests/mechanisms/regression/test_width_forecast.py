@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from mechanisms.regression import width_forecast
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.regression.gram_samplers import sample_gram
 from mechanisms.regression.width_forecast import forecast_widths, prior_width, require_support
@@ -171,6 +172,13 @@ def test_variance_of_a_slope_is_that_of_noisy_normal_equations():
     variance = (both[0] / 3.92) ** 2 - 0.04 / (n * spreads**2)  # without that of the records
     np.testing.assert_allclose(errors.std(axis=0), np.sqrt(variance), rtol=0.06)
     np.testing.assert_allclose(both[1], 3.92 * 0.2 / (1e7 * spreads), rtol=1e-3)
+
+
+def test_width_of_an_unknown_slope_does_not_depend_on_the_prior():
+    """The quantile of t₂ at p is (2p − 1)·√(2/(4p(1 − p)))."""
+    assert prior_width(0.95) == pytest.approx(2 * 0.95 * np.sqrt(2 / (4 * 0.975 * 0.025)))
+    assert prior_width(0.95) == pytest.approx(8.6, abs=0.01)
+    assert not hasattr(width_forecast, "RegressionPrior")
 
 
 def test_more_features_than_the_budget_supports_are_refused():
