@@ -150,11 +150,18 @@ def _run() -> int | None:
     except _UsageError as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "dpstudies"
-        return fail(f"{error.format_message().strip().removesuffix('.')}; see '{path} --help'", 2)
+        return fail(f"{_describe(error)}; see '{path} --help'", 2)
     except (*_INCOMPLETE, OutputError) as error:
         return fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         return 130
+
+
+def _describe(error: typer.BadParameter) -> str:
+    """Return the message of an error of usage, with the value that could not be converted."""
+    message = error.format_message().strip().removesuffix(".")
+    find_errors = getattr(error.__cause__, "errors", None)  # of pydantic, whose message omits the value
+    return message if find_errors is None else f"{message}, got {find_errors()[0]['input']!r}"
 
 
 class _Notes(logging.Handler):

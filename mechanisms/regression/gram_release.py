@@ -62,6 +62,7 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
 
+_RESERVED = ("intercept", "error_variance")  # names of results of a regression that are no slopes
 _LARGEST_BOUND = 1e50  # squares and ratios of half-widths neither overflow nor underflow
 _GROUP = 512  # rows whose integers are in the cache at once
 
@@ -77,11 +78,23 @@ class PublicBox:
     @classmethod
     def of(cls, bounds: Mapping[str, Sequence[float]]) -> PublicBox:
         """Return the box of columns with pairs of bounds."""
-        return cls(tuple(bounds), *(tuple(float(pair[k]) for pair in bounds.values()) for k in (0, 1)))
+        return cls(tuple(map(str, bounds)), *(tuple(float(pair[k]) for pair in bounds.values()) for k in (0, 1)))
 
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
             raise ValueError(f"bounds must be of at least 2 columns, got {len(self.low)}; pass a pair per column")
+        repeated = next((name for k, name in enumerate(self.names) if name in self.names[:k]), None)
+        if repeated is not None:
+            raise ValueError(
+                f"columns must have different names, got {repeated} twice, such as a column A=B and the level B of a "
+                "column A; rename one"
+            )
+        for name in self.names[:-1]:
+            if name in _RESERVED:
+                raise ValueError(
+                    f"features must not have the names of other results, {' and '.join(_RESERVED)}, got {name}; rename "
+                    "it"
+                )
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
             if not 0.0 < high - low < math.inf:
                 raise ValueError(

@@ -232,7 +232,7 @@ def private_regression(
         )
     if not isinstance(prior, RegressionPrior | None):
         raise ValueError(f"prior must be a RegressionPrior or None, got {describe(prior)}; pass one")
-    box = PublicBox.of({str(name): pair for name, pair in bounds.items()})
+    box = PublicBox.of(bounds)
     noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
     guarantee = Guarantee(epsilon, 0.0 if delta is None else delta)
     release = check_release(guarantee, "private_regression", rehearsal_seed, ledger, before_release)

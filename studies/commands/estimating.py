@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from pipeline.errors import BadInputError
-from studies.commands.options import argument, option, parse_numbers, takes
+from studies.commands.options import argument, find_numbers, option, takes
 from studies.commands.output import print_table, require_file, say
 from studies.commands.spending import RELEASE, open_account, write_plot
 
@@ -159,9 +159,12 @@ def _divide_range(given: str) -> tuple[Decimal, ...]:
 
 def _parse_range(given: str) -> tuple[float, float]:
     """Return the ends of a public range."""
-    ends = parse_numbers("range", given, "vector")
+    ends = find_numbers(given)
     if len(ends) != 2 or not 0.0 < ends[1] - ends[0] < math.inf:
-        raise BadInputError(f"range must be LOW:HIGH with LOW < HIGH and a finite width, got {given}; e.g. 0:200000")
+        raise BadInputError(
+            "range must be LOW:HIGH with LOW < HIGH and a finite width, in numbers such as 1000 or -0.5, got "
+            f"{given!r}; e.g. 0:200000"
+        )
     return ends
 
 

@@ -8,7 +8,16 @@ import numpy as np
 
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
-from studies.commands.options import Level, argument, format_level, option, require_level, require_seed, split_names
+from studies.commands.options import (
+    Level,
+    argument,
+    find_numbers,
+    format_level,
+    option,
+    require_level,
+    require_seed,
+    split_names,
+)
 from studies.commands.output import print_table, progress_bar, require_file, say, writing
 
 if TYPE_CHECKING:
@@ -129,12 +138,15 @@ def _parse_prior(given: str) -> "Prior | None":
     makers = {"auto": (0, lambda: None), "negative-binomial": (2, negative_binomial), "poisson": (1, poisson)}
     n, make = {**makers, "uniform": (0, uniform)}.get(name, (-1, uniform))
     try:
-        numbers = [float(word) for word in words]
+        numbers = find_numbers(":".join(words)) if words else ()
         if len(numbers) != n:
-            raise ValueError("it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN or uniform")
+            raise ValueError(
+                "it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN or uniform, with finite numbers such as "
+                "0.5 or 1000"
+            )
         return make(*numbers)  # type: ignore[operator]
     except ValueError as error:
-        raise BadInputError(f"prior must be valid, got {given}: {error}") from None
+        raise BadInputError(f"prior must be valid, got {given!r}: {error}") from None
 
 
 def _write(path: Path, frame: "pd.DataFrame", draws: np.ndarray | None) -> None:

@@ -1,7 +1,7 @@
 """Options that the commands share, and functions that parse and check them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from inspect import Parameter, signature
 from pathlib import Path
@@ -191,6 +191,31 @@ def parse_numbers(name: str, given: str, kind: Literal["float", "vector"] = "flo
         return ()
     values: Any = Factor(name, tuple(given.split(",")) if kind == "float" else (given,), "", kind).values
     return values if kind == "float" else values[0]
+
+
+def parse_column_numbers(
+    name: str, given: list[str] | None, form: str, example: str, sizes: Collection[int] = (2,)
+) -> dict[str, tuple[float, ...]]:
+    """Return the numbers of a repeatable option of the form ``COLUMN=LOW:HIGH`` by column."""
+    values: dict[str, tuple[float, ...]] = {}
+    for word in given or []:
+        column, _, ends = word.rpartition("=")
+        numbers = find_numbers(ends) if column else ()
+        if len(numbers) not in sizes or column in values:
+            raise BadInputError(
+                f"{name} must have the form {form}, with finite numbers such as 1000 or -0.5, once per column, got "
+                f"{word!r}; e.g. {example}"
+            )
+        values[column] = numbers
+    return values
+
+
+def find_numbers(given: str) -> tuple[float, ...]:
+    """Return the finite numbers of a text, separated by colons; none if the text has another form."""
+    try:
+        return parse_numbers("numbers", given, "vector")
+    except BadInputError:
+        return ()
 
 
 def require_level(level: float) -> None:

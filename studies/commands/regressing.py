@@ -12,6 +12,7 @@ from studies.commands.options import (
     load_cluster,
     option,
     parse_assignments,
+    parse_column_numbers,
     parse_numbers,
     require_level,
     split_features,
@@ -110,9 +111,9 @@ def regress(
             table,
             target,
             split_features(given["features"]),
-            ranges=_parse_ranges(ranges or []),
+            ranges=_parse_ranges(ranges),
             levels=parse_assignments(levels, "NAME=V1,V2", "list its values once, as {}=V1,V2"),
-            guesses=_parse_guesses(guesses or []),
+            guesses=_parse_guesses(guesses),
             markers=parse_markers(given["na"]),
             epsilon=epsilon,
             delta=delta,
@@ -229,7 +230,7 @@ def partition(
         split=parse_numbers("split", split, "vector") if split else (),
         start=mu,
         share=theta,
-        ranges=_parse_ranges(ranges or []),
+        ranges=_parse_ranges(ranges),
         allowed_failure=allow_failure,
         markers=parse_markers(given["na"]),
     )
@@ -254,30 +255,16 @@ def partition(
         say(f"values: {output}")
 
 
-def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
+def _parse_ranges(words: list[str] | None) -> dict[str, tuple[float, float]]:
     """Return public ranges by column from words such as ``income=0:100000``."""
-    ranges = {}
-    for word in words:
-        column, _, ends = word.rpartition("=")
-        values = parse_numbers("range", ends, "vector") if column and ends else ()
-        if len(values) != 2:
-            raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
-        ranges[column] = (values[0], values[1])
-    return ranges
+    ranges = parse_column_numbers("range", words, "COLUMN=LOW:HIGH", "income=0:100000")
+    return {column: (low, high) for column, (low, high) in ranges.items()}
 
 
-def _parse_guesses(words: list[str]) -> dict[str, tuple[float, float] | float]:
+def _parse_guesses(words: list[str] | None) -> dict[str, tuple[float, float] | float]:
     """Return public guesses by column from words such as ``age=20:70`` or ``smoker=0.2``."""
-    guesses: dict[str, tuple[float, float] | float] = {}
-    for word in words:
-        column, _, ends = word.rpartition("=")
-        values = parse_numbers("guess", ends, "vector") if column and ends else ()
-        if len(values) not in (1, 2) or column in guesses:
-            raise BadInputError(
-                f"guess must have the form COLUMN=LOW:HIGH or COLUMN=P, once per column, got {word}; e.g. age=20:70"
-            )
-        guesses[column] = values[0] if len(values) == 1 else (values[0], values[1])
-    return guesses
+    guesses = parse_column_numbers("guess", words, "COLUMN=LOW:HIGH or COLUMN=P", "age=20:70", sizes=(1, 2))
+    return {column: ends[0] if len(ends) == 1 else (ends[0], ends[1]) for column, ends in guesses.items()}
 
 
 def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> None:
@@ -290,8 +277,4 @@ def _show_forecast(prepared: "Prepared", level: float, is_rehearsal: bool) -> No
         for name, low, high in zip(names, *ends, strict=True)
     )
     say(f"expected widths of {format_level(level)} intervals: {shown}")
-    if (prepared.forecast.low < 0.99 * prepared.forecast.high).any():
-        say(
-            "they are for columns with a standard deviation of 5 to 25 % of their range, or levels with a share of 5 "
-            "to 50 %; --guess narrows them"
-        )
+    say(f"they assume {prepared.forecast.assumptions}")

@@ -139,6 +139,12 @@ def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, 
         part = column.to_frame() if label in numeric else pd.get_dummies(texts[label], label, "=", drop_first=True)
         x[:, len(columns) : len(columns) + part.shape[1]] = part
         columns += part.columns.tolist()
+    if len(set(columns)) < len(columns):
+        repeated = next(name for k, name in enumerate(columns) if name in columns[:k])
+        raise BadInputError(
+            f"{path} must give columns with different names, got {repeated!r} twice, such as a column 'A=B' and the "
+            "level B of a column 'A'; rename one"
+        )
     return x, tuple(columns), tuple(label for label in texts if n_columns[label] == 0)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
+from scipy import special
 
 from mechanisms.noise import Noise
 from mechanisms.tables import Suppressed
@@ -13,6 +16,7 @@ from studies.data.table_values import Published
 _SMALL = 10  # number of values below one standard deviation of which some should be negative
 _ZEROS = 3  # number of values of real noise that are exactly 0
 _DEVIATIONS = 10.0  # distance in standard deviations of values that contradict each other
+_CHANCE = 1e-6  # probability below which equal values with integer noise are hardly independent
 _CHILDREN = 5  # number of cells whose rounded sum hardly equals the rounded total by chance
 
 
@@ -124,33 +128,105 @@ def _spread_of_cells(published: Published, first: np.ndarray) -> np.ndarray:
     return distance
 
 
-def _distance_from_sums(published: Published, parents: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return the distance of each cell from the sum of the cells below it in standard deviations, at its first row."""
+def _pooled(published: Published, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of all measurements of each cell and its variance, at its first row; NaN if there is none.
+
+    Weights are inverse variances, and an exact count is the mean. Cells without a value that is published in any case
+    have their value with the least noise.
+    """
     best = _best_of_cells(published, first)
-    value = np.where(best >= 0, published.values[best], np.nan)
-    variance = np.where(best >= 0, published.variance[best], np.nan)
+    mean, variance = (np.where(best >= 0, of[best], np.nan) for of in (published.values, published.variance))
+    rows = np.flatnonzero(_plain(published))
+    precision, total = np.zeros((2, first.size))
+    np.add.at(precision, first[rows], 1.0 / published.variance[rows])
+    np.add.at(total, first[rows], published.values[rows] / published.variance[rows])
+    averaged = (precision > 0.0) & (variance > 0.0)
+    mean[averaged], variance[averaged] = total[averaged] / precision[averaged], 1.0 / precision[averaged]
+    return mean, variance
+
+
+def _distance_from_sums(published: Published, parents: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the distance of each cell from the sum of the cells below it in standard deviations, at its first row.
+
+    A cell without a measurement has the sum of those below it.
+    """
+    mean, variance = _pooled(published, first)
     last = np.arange(first.size)
     np.maximum.at(last, first, np.arange(first.size))  # the last row of a cell has the parent of the cell
     cells = np.flatnonzero((first == np.arange(first.size)) & (parents[last] >= 0))
     above = parents[last[cells]]
-    total, spread, number = np.zeros((3, first.size))
-    np.add.at(total, above, value[cells])
-    np.add.at(spread, above, variance[cells])
-    np.add.at(number, above, 1.0)
+    is_family = np.zeros(first.size, bool)
+    is_family[above] = True
+    for _ in range(first.size):  # one pass per level
+        total, spread = np.zeros((2, first.size))
+        np.add.at(total, above, mean[cells])
+        np.add.at(spread, above, variance[cells])
+        filled = is_family & np.isnan(mean) & ~np.isnan(total)
+        if not filled.any():
+            break
+        mean[filled], variance[filled] = total[filled], spread[filled]
     spread = np.sqrt(spread + variance)
-    is_family = (number > 0) & (spread > 0.0)
-    return np.nan_to_num(np.abs(value - total) / np.where(is_family, spread, np.inf))
+    return np.nan_to_num(np.abs(mean - total) / np.where(is_family & (spread > 0.0), spread, np.inf))
 
 
 def _repeated(published: Published, parents: np.ndarray) -> list[str]:
-    """Warn about equal values of real noise of one cell, which are hardly independent."""
-    number, total, _ = _sums(published, parents)
-    is_real = np.array([isinstance(noise, Noise) and not noise.is_integer for noise in published.noise], bool)
-    equal = (number == 1) & is_real & (total == published.values)
-    equal &= published.values != 0.0
-    if not equal.any():
+    """Warn about equal values of one count that are hardly independent.
+
+    Two values with real noise are never equal. With integer noise, k counts that have equal values with mean
+    probability p do so in a or more cases with probability at most exp(−k·KL(a/k ‖ p)) (Hoeffding 1963).
+    """
+    agrees, chance = _equal_values(published, _counts(parents))
+    is_integer = chance > 0.0
+    equal = int(agrees[~is_integer].sum())
+    if is_integer.any():
+        share, expected = agrees[is_integer].mean(), chance[is_integer].mean()
+        divergence = special.rel_entr(share, expected) + special.rel_entr(1.0 - share, 1.0 - expected)
+        if share > expected and is_integer.sum() * divergence > -math.log(_CHANCE):
+            equal += int(agrees[is_integer].sum())
+    if not equal:
         return []
     return [
-        f"{int(equal.sum()):,} cells have the same value twice and are taken as measured twice with independent noise; "
+        f"{equal:,} cells have the same value twice and are taken as measured twice with independent noise; "
         "remove rows that repeat one release"
     ]
+
+
+def _counts(parents: np.ndarray) -> np.ndarray:
+    """Return the topmost node with the count of each node; an only child has the count of its parent."""
+    nodes = np.arange(parents.size)
+    children = np.bincount(parents[parents >= 0], minlength=parents.size)
+    top = np.where((parents >= 0) & (children[parents] == 1), parents, nodes)
+    for _ in range(parents.size.bit_length()):  # each pass doubles the steps
+        top = top[top]
+    return top
+
+
+def _equal_values(published: Published, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return True for each count with two equal noisy values, and a bound on the probability for independent noise.
+
+    The bound is Σ_z Pr[z]² per pair of values. Values with real noise are compared unless they are 0, and those with
+    integer noise if they are published in any case, separately.
+    """
+    seen: dict[tuple[int, bool], set[float]] = {}
+    agrees: dict[tuple[int, bool], bool] = {}
+    chance: dict[tuple[int, bool], float] = {}
+    plain = _plain(published)
+    for row in _known(published):
+        kind, value = published.noise[row], published.values[row]
+        if isinstance(kind, Noise) and (plain[row] if kind.is_integer else value != 0.0):
+            key = (int(counts[row]), kind.is_integer)
+            values = seen.setdefault(key, set())
+            if values:
+                agrees[key] = agrees.get(key, False) or value in values
+                chance[key] = min(chance.get(key, 0.0) + len(values) * _equal_chance(kind), 1.0)
+            values.add(value)
+    return np.array(list(agrees.values()), bool), np.array(list(chance.values()), float)
+
+
+@lru_cache
+def _equal_chance(noise: Noise) -> float:
+    """Return Σ_z Pr[z]² of integer noise, 0 of real noise; a squared weight is that of a smaller scale."""
+    if not noise.is_integer:
+        return 0.0
+    squared = Noise(noise.name, noise.scale * 2.0 ** (-1.0 / noise.power))
+    return math.exp(squared.log_normaliser(1) - 2.0 * noise.log_normaliser(1))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from mechanisms.noise import EXACT, Exact, Noise
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from mechanisms.tables.formats import Seen
 from pipeline.errors import BadInputError, unknown
-from pipeline.tables.cells import map_distinct, parse_double
+from pipeline.tables.cells import map_distinct, parse_decimal, parse_double
 
 _SCALES: dict[str, Callable[[float], float]] = {
     "gaussian": math.sqrt,
@@ -23,6 +25,7 @@ _SCALES: dict[str, Callable[[float], float]] = {
 }
 """Scale of the noise as a function of its variance: 2·scale² for Laplace and 1/(2·sinh²(1/(2·scale))) for geometric."""
 
+_TINY = sys.float_info.min  # double of positive numbers below it
 _MAKERS: dict[str, Callable[[float], Seen]] = {
     "suppressed": Suppressed,
     "rounded": lambda base: Rounded(_integer(base)),
@@ -52,8 +55,10 @@ class Published(NamedTuple):
 
 
 def _integer(number: float) -> int:
-    if number != math.floor(number):
-        raise ValueError(f"base must be an integer, got {number:g}; pass the base to which values are rounded")
+    if number != math.floor(number) or abs(number) > 2.0**52:
+        raise ValueError(
+            f"base must be an integer of at most 2**52, got {number:g}; pass the base to which values are rounded"
+        )
     return int(number)
 
 
@@ -88,8 +93,8 @@ def read_published(
     is_measured = ~np.isnan(numbers) | is_suppressed
     if not is_measured.any():
         raise BadInputError(f"{value} must be given for at least one cell, got none; check the column")
-    name, amounts = _amounts(frame, stated, bool(is_random[is_measured].all()))
-    _check_amounts(name, amounts, is_measured & ~is_random)
+    name, amounts, texts = _amounts(frame, stated, bool(is_random[is_measured].all()))
+    _check_amounts(name, amounts, texts, is_measured & ~is_random)
     amounts = np.where(np.isnan(amounts) & is_random, 0.0, amounts)
     kinds = {amount: _noise(noise, name, amount) for amount in np.unique(amounts[is_measured])}
     given = [kinds[amount] if measured else None for amount, measured in zip(amounts, is_measured, strict=True)]
@@ -118,41 +123,54 @@ def _formats(frame: pd.DataFrame, seen: str | None) -> list[Seen]:
 
 def _amounts(
     frame: pd.DataFrame, stated: dict[str, str | float | None], is_random: bool
-) -> tuple[str, np.ndarray]:  # fmt: skip
-    """Return how the noise is stated, and the number of each row, from a column or one for all."""
+) -> tuple[str, np.ndarray, str | list[str]]:
+    """Return how the noise is stated, the number of each row, and their texts, or that of one number for all."""
     named = {name: given for name, given in stated.items() if given is not None}
     if len(named) > 1:
         raise BadInputError(f"noise must be stated once, got {' and '.join(named)}; pass one of them")
     if not named and is_random and "variance" not in frame.columns:
-        return "variance", np.zeros(len(frame))
+        return "variance", np.zeros(len(frame)), "0"
     name, given = next(iter(named.items()), ("variance", "variance"))
     if isinstance(given, str) and given in frame.columns:
-        return name, read_numbers(frame[given], given)
+        return name, read_numbers(frame[given], given, _parse_amount), frame[given].astype(str).tolist()
     if not isinstance(given, str | int | float | np.number):
         raise BadInputError(f"{name} must be a column or a number, got {given!r}; pass the name of a column")
-    number = parse_double(given) if isinstance(given, str) else float(given)
+    number = _parse_amount(given.strip()) if isinstance(given, str) else float(given)
+    columns = ", ".join(map(str, frame.columns))
     if number is None and not named:
-        columns = ", ".join(map(str, frame.columns))
         raise BadInputError(
             f"the noise must be stated, got no column variance among {columns}; give variance, sd or epsilon as a "
             "column or a number, variance 0 for exact counts"
         )
-    if number is None:
-        raise BadInputError(unknown("column", str(given), map(str, frame.columns)))
-    return name, np.full(len(frame), number)
+    if number is None or not math.isfinite(number):
+        near = get_close_matches(str(given), list(map(str, frame.columns)), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise BadInputError(
+            f"{name} must be a column or a finite number such as 1000 or 0.5, got {str(given)!r}; {hint}columns are "
+            f"{columns}"
+        )
+    return name, np.full(len(frame), number), str(given)
 
 
-def _check_amounts(name: str, amounts: np.ndarray, is_needed: np.ndarray) -> None:
+def _parse_amount(text: str) -> float | None:
+    """Return the finite double that a number stands for; it is 0 only if the number is."""
+    number = parse_double(text)
+    return (
+        math.copysign(_TINY, -1.0 if text.startswith("-") else 1.0) if number == 0.0 and parse_decimal(text) else number
+    )
+
+
+def _check_amounts(name: str, amounts: np.ndarray, texts: str | list[str], is_needed: np.ndarray) -> None:
     """Raise BadInputError for numbers that state no noise."""
-    refuse(name, is_needed & np.isnan(amounts), amounts, "given for a value", "add it")
+    refuse(name, is_needed & np.isnan(amounts), texts, "given for a value", "add it")
     if name == "epsilon":
         allowed = (amounts >= 1e-12) & (amounts <= 1e60) | np.isnan(amounts)
-        refuse(name, ~allowed, amounts, "from 1e-12 to 1e60", "state exact counts by variance 0")
+        refuse(name, ~allowed, texts, "from 1e-12 to 1e60", "state exact counts by variance 0")
         return
-    refuse(name, amounts < 0.0, amounts, ">= 0", "0 states an exact count")
+    refuse(name, amounts < 0.0, texts, ">= 0", "0 states an exact count")
     least, most = (1e-50, 1e12) if name == "sd" else (1e-100, 1e24)
-    refuse(name, amounts > most, amounts, f"at most {most:g}", "check the units")
-    refuse(name, (amounts > 0.0) & (amounts < least), amounts, f"0 or >= {least:g}", "check the units")
+    refuse(name, amounts > most, texts, f"at most {most:g}", "check the units")
+    refuse(name, (amounts > 0.0) & (amounts < least), texts, f"0 or >= {least:g}", "check the units")
 
 
 def _noise(noise: str, name: str, amount: float) -> Noise | Exact:
@@ -166,17 +184,18 @@ def _noise(noise: str, name: str, amount: float) -> Noise | Exact:
     return Noise(noise, _SCALES[noise](amount * amount if name == "sd" else amount))
 
 
-def read_numbers(column: pd.Series, name: str) -> np.ndarray:
+def read_numbers(column: pd.Series, name: str, parse: Callable[[str], float | None] = parse_double) -> np.ndarray:
     """Return a column as numbers, NaN if blank; the number of a cell does not depend on other cells."""
     text = column.astype(str).str.strip()
     blank = column.isna().to_numpy() | (text == "").to_numpy()
-    numbers = np.where(blank, np.nan, map_distinct(text, parse_double))
+    numbers = np.where(blank, np.nan, map_distinct(text, parse))
     refuse(name, ~blank & ~np.isfinite(numbers), column.to_numpy(), "a finite number or blank", "correct it")
     return numbers
 
 
 def refuse(name: str, is_bad: np.ndarray, given: np.ndarray | Sequence[str], allowed: str, remedy: str) -> None:
-    """Raise BadInputError for the first marked row."""
+    """Raise BadInputError for the first marked row; `given` has a value per row, or is one text for all rows."""
     if is_bad.any():
         row = int(np.argmax(is_bad))
-        raise BadInputError(f"{name} must be {allowed}, got {given[row]!s} in data row {row + 1}; {remedy}")
+        shown = given if isinstance(given, str) else f"{given[row]!s} in data row {row + 1}"
+        raise BadInputError(f"{name} must be {allowed}, got {shown}; {remedy}")

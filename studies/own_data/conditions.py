@@ -112,7 +112,7 @@ def parse_edges(given: str) -> tuple[Decimal, ...]:
     edges = tuple(parse_decimal(word.strip()) for word in given.split(":"))
     finite = [edge for edge in edges if edge is not None and edge.is_finite()]
     if len(finite) < len(edges) or not all(a < b for a, b in itertools.pairwise(finite)):
-        raise BadInputError(f"edges must be ascending numbers, got {given}; e.g. 0:20:40")
+        raise BadInputError(f"edges must be ascending numbers, such as 1000 or -0.5, got {given!r}; e.g. 0:20:40")
     return tuple(finite)
 
 

@@ -207,6 +207,8 @@ def _find_box(
     levels: Mapping[str, Sequence[Literal]],
 ) -> PublicBox:
     """Return the bounds of all columns of the regression, with indicators of levels."""
+    if len(columns) < 2:
+        raise BadInputError(f"features must be at least one column other than {target}, got none; see --features")
     unknown = sorted({*ranges, *levels} - set(columns))
     if unknown or target in levels or set(ranges) & set(levels):
         raise BadInputError(

@@ -19,6 +19,7 @@ from mechanisms.tables import (
     uniform,
 )
 from pipeline.errors import BadInputError
+from studies.data.table_checks import _equal_chance
 from studies.data.table_csv import read_table, read_table_csv
 
 CELLS = """state,county,noisy,var
@@ -189,8 +190,10 @@ def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated():
         ({"a": ["x"] * 3, "v": [50.0, 57.0, 64.0]}, {}, []),
         ({"a": ["x"] * 3, "v": [50.0, 58.0, 66.0]}, {}, ["at most 11.3 for x"]),
         ({"a": ["x"] * 3, "v": [50.0, np.nan, 66.0]}, {"seen": "clipped"}, ["at most 11.3 for x"]),
-        ({"a": ["", "x", "x"], "v": [50.0, 4.0, 5.0], "s": [0.0, 4.0, 1.0]}, {}, ["at most 45 for the total"]),
+        ({"a": ["", "x", "x"], "v": [50.0, 4.0, 5.0], "s": [0.0, 4.0, 1.0]}, {}, ["at most 50.5 for the total"]),
         ({"a": ["x", "x", "y"], "v": [4.5, 4.5, 6.0]}, {}, ["1 cells have the same value twice"]),
+        ({"a": ["x"] * 3, "v": [4.5, np.nan, 4.5]}, {}, ["1 cells have the same value twice"]),
+        ({"a": ["x"] * 3, "v": [4.5, np.nan, 90.0]}, {}, ["at most 60.5 for x"]),
         ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {}, ["3 exactly 0: the table looks"]),
         ({"a": list("vwxyz"), "v": [0.0, 0.0, 0.0, 6.0, 6.0], "s": [1.0] * 5}, {"noise": "geometric"}, []),
     ],
@@ -202,6 +205,50 @@ def test_tables_that_look_wrong_have_warnings(cells, words, message):
     assert len(table.warnings) == len(message)
     for text, expected in zip(table.warnings, message, strict=True):
         assert expected in text
+
+
+@pytest.mark.parametrize("noise", ["geometric", "discrete-gaussian"])
+def test_tables_of_integer_noise_that_are_printed_twice_have_a_warning(noise):
+    """Independent measurements of six cells agree with probability 4e-10 and 2e-9."""
+    rng = np.random.default_rng(1)
+    cells = rng.poisson(30.0, 6) + Noise(noise, 10.0).sample(rng, (3, 6))
+    names, blank = list("abcdef"), [np.nan] * 6
+
+    def warnings_about(values, rows=6, **words):
+        table = pd.DataFrame({"a": names * (len(values) // 6), "v": values})
+        return read_table(table[: len(table) - 6 + rows], ["a"], "v", noise=noise, **{"sd": 14, **words}).warnings
+
+    (warning,) = warnings_about([*cells[0], *blank, *cells[1], *cells[0]])
+    assert warning.startswith("6 cells have the same value twice")
+    assert warnings_about([*cells[0], *cells[0]])
+    assert not warnings_about([*cells[0], *cells[1]])
+    assert not warnings_about([*cells[0], *cells[0]], rows=3)  # has probability 2e-5
+    assert not warnings_about([*cells[0], *cells[0]], sd=0.2)  # most values have no noise
+
+
+@pytest.mark.parametrize("noise", [Noise("geometric", 0.7), Noise("discrete-gaussian", 4.0)])
+def test_chance_of_equal_integer_noise_is_that_of_its_distribution(noise):
+    weight = np.exp(noise.log_weight(np.arange(-200.0, 201.0)))
+    assert _equal_chance(noise) == pytest.approx(((weight / weight.sum()) ** 2).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_cells_without_a_value_do_not_hide_contradictions(levels):
+    names = ["a", "b", "c"][:levels]
+    rows = [[""] * levels, *(["x"] * k + [""] * (levels - k) for k in range(1, levels))]
+    rows += [["x"] * (levels - 1) + [end] for end in "yz"]
+    values = [50.0] + [np.nan] * (levels - 1) + [4.0, 5.0]
+    (warning,) = read_table(pd.DataFrame(rows, columns=names).assign(v=values), names, "v", sd=1).warnings
+    assert "1 value differs" in warning
+    assert "at most 23.7 for the total" in warning
+
+
+def test_all_measurements_of_a_cell_are_compared_with_the_sum_of_its_cells():
+    """Each of 16 values of the total is 7 of its standard deviations away, and their mean 27."""
+    table = pd.DataFrame({"a": [""] * 16 + ["x", "y"], "v": [80.0] * 16 + [4.0, 6.0], "s": [10.0] * 16 + [0.5] * 2})
+    table.loc[:15, "v"] += np.linspace(-0.3, 0.3, 16)
+    (warning,) = read_table(table, ["a"], "v", sd="s").warnings
+    assert "at most 26.9 for the total" in warning
 
 
 def test_command_prints_warnings_and_reads_formats(command):
@@ -236,6 +283,7 @@ def test_noise_has_the_stated_variance(name, variance):
         ({"v": [9.0, np.inf, 6.0]}, ["a"], "v must be a finite number or blank, got inf in data row 2"),
         ({"s": [1.0, -1.0, 1.0]}, ["a"], "variance must be >= 0, got -1.0 in data row 2"),
         ({"s": [1.0, 5e-324, 1.0]}, ["a"], "variance must be 0 or >= 1e-100, got 5e-324 in data row 2"),
+        ({"s": ["1", "1e-400", "1"]}, ["a"], "variance must be 0 or >= 1e-100, got 1e-400 in data row 2"),
         ({"s": [1.0, np.nan, 1.0]}, ["a"], "variance must be given for a value, got nan in data row 2"),
         ({"b": ["", "1", ""]}, ["a", "b"], "a must have a row for every cell, got none for x; add a row with a blank"),
         ({"a": ["", "x", "x"], "b": ["", "", "1"], "c": [""] * 3}, ["a", "b", "c"], "of c below it, got none for x, 1"),
@@ -245,7 +293,11 @@ def test_noise_has_the_stated_variance(name, variance):
             "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or "
             "small-rounded:B, or blank, got topcoded in data row 2",
         ),
-        ({"seen": ["", "rounded:2.5", ""]}, ["a"], "format rounded:2.5: base must be an integer, got 2.5"),
+        (
+            {"seen": ["", "rounded:2.5", ""]},
+            ["a"],
+            "format rounded:2.5: base must be an integer of at most 2**52, got 2.5",
+        ),
         ({"seen": ["", "suppressed:0", ""]}, ["a"], "format suppressed:0: threshold must be"),
         ({"b": ["1", "1", "2"]}, ["a", "b"], "levels must be blank after a blank level, got ,1 in data row 1"),
     ],
@@ -260,15 +312,23 @@ def test_bad_tables_are_refused(changed, levels, message):
     ("words", "message"),
     [
         ({"sd": 2, "epsilon": 1}, "noise must be stated once, got sd and epsilon"),
-        ({"sd": "w"}, "unknown column 'w'"),
+        ({"sd": "w"}, "sd must be a column or a finite number such as 1000 or 0.5, got 'w'; columns are"),
         ({}, "the noise must be stated, got no column variance among a, v, s; give variance, sd or epsilon"),
         ({"epsilon": 1}, "noise must be laplace or geometric with epsilon, got gaussian; pass sd or variance"),
-        ({"epsilon": 0, "noise": "laplace"}, "epsilon must be from 1e-12 to 1e60, got 0.0 in data row 1; state exact"),
-        ({"epsilon": 1e-300, "noise": "laplace"}, "epsilon must be from 1e-12 to 1e60, got 1e-300 in data row 1"),
-        ({"sd": "1e400"}, "sd must be at most 1e+12, got 1.7976931348623157e+308 in data row 1; check the units"),
+        ({"epsilon": 0, "noise": "laplace"}, "epsilon must be from 1e-12 to 1e60, got 0; state exact"),
+        ({"epsilon": 1e-300, "noise": "laplace"}, "epsilon must be from 1e-12 to 1e60, got 1e-300; state exact"),
+        ({"sd": "1e400"}, "sd must be at most 1e+12, got 1e400; check the units"),
+        ({"sd": "nan"}, "sd must be a column or a finite number such as 1000 or 0.5, got 'nan'; columns are a, v, s"),
+        ({"sd": float("nan")}, "sd must be a column or a finite number such as 1000 or 0.5, got 'nan'"),
+        ({"variance": "inf"}, "variance must be a column or a finite number such as 1000 or 0.5, got 'inf'"),
+        ({"variance": "1,000"}, "variance must be a column or a finite number such as 1000 or 0.5, got '1,000'"),
+        ({"sd": ""}, "sd must be a column or a finite number such as 1000 or 0.5, got ''"),
+        ({"sd": "\u22121"}, "sd must be a column or a finite number such as 1000 or 0.5, got '\u22121'"),
+        ({"sd": "1e-400"}, "sd must be 0 or >= 1e-50, got 1e-400; check the units"),
+        ({"sd": 0, "seen": "rounded:1e400"}, "base must be an integer of at most 2**52, got 1.79769e+308"),
         ({"sd": [1, 2]}, "sd must be a column or a number, got [1, 2]; pass the name of a column"),
         ({"sd": 0, "seen": Rounded(10)}, "or a column, got Rounded(base=10, ties='even'); pass it as text"),
-        ({"sd": -1}, "sd must be >= 0, got -1.0 in data row 1"),
+        ({"sd": -1}, "sd must be >= 0, got -1; 0 states an exact count"),
         ({"sd": 1, "seen": "s"}, "got 1.0 in data row 1; blank is value"),
         ({"sd": 1, "seen": "hidden"}, "seen must be value, clipped"),
         ({"sd": 1, "seen": "v"}, "must be different columns, got a, v, v"),
@@ -296,7 +356,13 @@ def test_statements_that_contradict_each_other_are_refused(words, message):
         (CELLS, ("--noise", "geometric"), "geometric noise must be an integer, got 130.5 for the total"),
         (CELLS, ("--draws", "3"), "--output must be given with --draws"),
         (CELLS, ("--draws", "900000000", "--output", "o.csv"), "--draws must be"),
-        (CELLS, ("--prior", "poisson"), "prior must be valid, got poisson"),
+        (CELLS, ("--prior", "poisson"), "prior must be valid, got 'poisson'"),
+        (
+            CELLS,
+            ("--prior", "poisson:x"),
+            "got 'poisson:x': it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN",
+        ),
+        (CELLS, ("--prior", "poisson:1e400"), "or uniform, with finite numbers such as 0.5 or 1000"),
         (CELLS, ("--prior", "poisson:-1"), "mean must be a finite number > 0"),
         (CELLS, ("--level", "0.9999999999999999"), "level must be in (0, 1) and not round to 1"),
         *((CELLS, ("--levels", name), f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),

@@ -195,7 +195,10 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     ("words", "message"),
     [
         ((*MEAN[:4], "--yes"), "range must be given, got none; choose it without looking at the records"),
-        ((*MEAN[:4], "--range", "5:1", "--yes"), "range must be LOW:HIGH with LOW < HIGH and a finite width, got 5:1"),
+        (
+            (*MEAN[:4], "--range", "5:1", "--yes"),
+            "range must be LOW:HIGH with LOW < HIGH and a finite width, in numbers such as 1000 or -0.5, got '5:1'",
+        ),
         ((*MEAN[:4], "--range", "auto", "--yes"), "--range auto needs --bounds-epsilon E, got none"),
         ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
         ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
@@ -238,7 +241,10 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         (("count", "people.csv", "--where", "age>old"), "where must compare with a number for >, got 'age>old'"),
         (HISTOGRAM[:4], "one of --categories, --edges and --range must be given, got none"),
         ((*HISTOGRAM, "--range", "0:9"), "--edges and --range must be given, got --categories and --range"),
-        ((*HISTOGRAM[:4], "--range", "9:0"), "range must be LOW:HIGH with LOW < HIGH and a finite width, got 9:0"),
+        (
+            (*HISTOGRAM[:4], "--range", "9:0"),
+            "range must be LOW:HIGH with LOW < HIGH and a finite width, in numbers such as 1000 or -0.5, got '9:0'",
+        ),
         (("count", "people.csv", "--where", "65"), "with a column of people.csv: income, age, colour"),
         ((*COUNT[:2], "--where", "ages>65"), "did you mean age? Allowed: income, age, colour"),
         (
@@ -247,7 +253,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ),
         (
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
-            "edges must be ascending numbers, got 40:20",
+            "edges must be ascending numbers, such as 1000 or -0.5, got '40:20'",
         ),
     ],
 )

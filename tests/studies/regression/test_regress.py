@@ -20,6 +20,7 @@ FRAME = pd.DataFrame({"a": RNG.uniform(10, 11, N), "b": RNG.normal(0, 1, N), "ki
 FRAME["y"] = 2 * FRAME["a"] - 20 - 0.5 * FRAME["b"] + (FRAME["kind"] == "t") + RNG.normal(0, 0.3, N)
 RANGES = ("--range", "a=10:11", "--range", "b=-3:3", "--range", "y=-3:6")
 AT = ("--target", "y", "--features", "a,b", *RANGES, "--epsilon", 3)
+ALONE = ("--target", "y", "--features", "a", "--range", "y=-3:6", "--epsilon", 3)
 LEVELS = ("--target", "y", *RANGES, "--levels", "kind=s,t,other", "--epsilon", 3, "--seed", 1)
 
 
@@ -94,10 +95,11 @@ def test_guesses_narrow_the_forecast(regress):
     )
     assert "5 to 25 % of their range" in plain
     assert "--guess narrows them" in plain
-    assert "--guess" not in narrowed
-    width = float(re.search(r"^expected widths .*, a (\S+), b \S+$", narrowed, re.M)[1])
+    assert "5 to 25 % of their range" not in narrowed
+    assert "\nthey assume an error with a standard deviation of at most 10 % of the range of y, " in narrowed
+    least, most = map(float, re.search(r"^expected widths .*, a (\S+) to (\S+), b ", narrowed, re.M).groups())
     low, high = map(float, re.search(r"^a +\S+ +\S+ +(\S+) +(\S+)", narrowed, re.M).groups())
-    assert 0.5 < width / (high - low) < 2.0
+    assert 0.5 * least < high - low < 2.0 * most
     assert plain[plain.index("release:") :] == narrowed[narrowed.index("release:") :]
 
 
@@ -174,8 +176,8 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ),
         ((*AT[:-1], 0), "epsilon must be a finite number > 0, got 0"),
         ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got expected intervals with"),
-        ((*AT, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
-        ((*AT, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
+        ((*ALONE, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
+        ((*ALONE, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
         ((*AT, "--features", "a,b,kind"), "if it is text, give its public levels, --levels kind=A,B"),
         ((*AT, "--levels", "kind=s,t"), "got kind; name a column of --features once"),
         ((*AT, "--features", "a,b,kind", "--levels", "kind=s"), "levels of kind must be at least 2 different names"),
@@ -184,6 +186,15 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT, "--guess", "c=1:2"), "guess must name a column of the regression, got c; choose of a, b, y"),
         ((*AT, "--guess", "a=0.2"), "guess of a must be a prevalence in (0, 1) of a column with the range 0:1, or"),
         ((*AT, "--guess", "a=10:11", "--guess", "a=10:11"), "guess must have the form COLUMN=LOW:HIGH or COLUMN=P"),
+        ((*AT, "--guess", "x:y"), "COLUMN=P, with finite numbers such as 1000 or -0.5, once per column, got 'x:y'"),
+        ((*AT, "--guess", "a=nan:11"), "with finite numbers such as 1000 or -0.5, once per column, got 'a=nan:11'"),
+        ((*AT, "--guess", "a=10:1e400"), "once per column, got 'a=10:1e400'; e.g. age=20:70"),
+        ((*AT, "--range", "a=1:inf"), "range must have the form COLUMN=LOW:HIGH, with finite numbers such as 1000 or"),
+        ((*AT, "--range", "b=\u22123:3"), "once per column, got 'b=\u22123:3'; e.g. income=0:100000"),
+        ((*AT, "--range", "b=-3,000:3,000"), "once per column, got 'b=-3,000:3,000'"),
+        ((*AT, "--range", "a=10:12"), "once per column, got 'a=10:12'"),
+        ((*AT, "--features", ","), "features must be at least one column other than y, got none"),
+        ((*AT[:-1], "1,000"), "'1,000'; see 'dpstudies regress --help'"),
         ((*AT, "--levels", "kind=s,t", "--levels", "kind=u"), "kind is given twice"),
         ((*AT, "--levels", "kind"), "a value must be given as NAME=V1,V2, got 'kind'"),
         ((*AT, "--method", "naive"), "got naive; its intervals are not calibrated"),
@@ -203,6 +214,32 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
     assert code == 2
     assert message in err
     assert "release:" not in out
+
+
+@pytest.mark.parametrize(
+    ("features", "words", "message"),
+    [
+        ("g,g=B", ("--levels", "g=A,B", "--range", "g=B=0:1"), "columns must have different names, got g=B twice"),
+        (
+            "g=B,intercept",
+            ("--range", "g=B=0:1", "--range", "intercept=0:1"),
+            "the names of other results, intercept and",
+        ),
+        ("error_variance", ("--range", "error_variance=0:1"), "and error_variance, got error_variance; rename it"),
+        ("g=B,g=B", ("--range", "g=B=0:1"), "column g=B occurs twice among features and target; name it once"),
+        ("g=B,y", ("--range", "g=B=0:1"), "column y occurs twice among features and target; name it once"),
+    ],
+)
+def test_results_of_one_name_are_refused(command, tmp_path, features, words, message):
+    """A release with two coefficients of one name loses one of them, and cannot be read."""
+    names = "g,g=B,intercept,error_variance,y\n"
+    (tmp_path / "t.csv").write_text(names + "".join(f"{'AB'[i % 2]},0.5,0.5,0.5,1\n" for i in range(300)))
+    code, out, err = command(
+        "regress", "t.csv", "--target", "y", "--features", features, "--epsilon", 1, "--range", "y=0:2", *words, "--yes"
+    )
+    assert code == 2
+    assert message in err
+    assert out == ""
 
 
 def test_missing_values_and_text_are_refused_before_the_release(regress, command, tables, monkeypatch):
