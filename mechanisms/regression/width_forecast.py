@@ -46,7 +46,9 @@ Guess = tuple[float, float] | float
 _RESIDUAL, _SLOPE = 0.2, 0.5  # σ, and the root of Σθ², in scaled units
 _NUMBERS, _LEVELS = 0.8, 0.5  # largest correlations of two columns of numbers, and of two levels
 _SPREADS, _CENTRES, _PREVALENCES = (0.1, 0.3, 0.5), (0.0, 0.5), (0.05, 0.2, 0.5)
-_UNINFORMATIVE = 0.8  # fraction of the widths of the prior from which a release is refused, in the median over slopes
+_UNINFORMATIVE = (
+    0.8  # fraction of the widths of unknown slopes from which a release is refused, in the median over slopes
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def forecast_widths(
     guesses = guesses or {}
     candidates = [_typical_columns(box, k, guesses.get(name), name in indicators) for k, name in enumerate(box.names)]
     shares = np.array([_LEVELS if name in indicators else _NUMBERS for name in box.names[:-1]])
-    widest = prior_width(level) * _units(box)
+    widest = unknown_width(level) * _units(box)
     widths = []
     for choice in range(max(map(len, candidates))):  # all columns are equally informative at once
         columns = [several[min(choice, len(several) - 1)] for several in candidates]
@@ -89,7 +91,7 @@ def forecast_widths(
     return WidthForecast(np.min(widths, axis=0), np.max(widths, axis=0), _state_assumptions(box, guesses, indicators))
 
 
-def prior_width(level: float) -> float:
+def unknown_width(level: float) -> float:
     """Return the width of the interval of a slope about which nothing is known, in scaled units: 8.6 for 95 %.
 
     The slope has Student's t distribution with 2 degrees of freedom and scale 1, whatever the prior of the inference.
@@ -111,14 +113,14 @@ def require_support(
     if n < box.p + 2:
         raise ValueError(f"n must be at least {box.p + 2} for {box.p - 1} features, got {n}; use fewer features")
     forecast = forecast_widths(box, n, noise, guesses, indicators, level)
-    ratio = forecast.low[1:] / (prior_width(level) * _units(box)[1:])
+    ratio = forecast.low[1:] / (unknown_width(level) * _units(box)[1:])
     median = np.median(ratio)
     if median > _UNINFORMATIVE:
         k = int(np.argmin(np.abs(ratio - median)))
         example = f"{forecast.low[1 + k]:.3g} of {box.names[k]}"
         raise ValueError(
             f"{n:,} records must be enough for {box.p - 1} features at this epsilon, got expected intervals with at "
-            f"least {100 * median:.0f} % of the prior's widths in the median, such as {example}, "
+            f"least {100 * median:.0f} % of the widths of unknown slopes in the median, such as {example}, "
             f"{_best_case(box, guesses)}; use fewer features, narrower bounds or a larger epsilon"
         )
     return forecast

@@ -8,7 +8,7 @@ import pytest
 from mechanisms.regression import width_forecast
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.regression.gram_samplers import sample_gram
-from mechanisms.regression.width_forecast import forecast_widths, prior_width, require_support
+from mechanisms.regression.width_forecast import forecast_widths, unknown_width, require_support
 
 AGE_INCOME = PublicBox.of({"age": (18, 90), "income": (0, 200_000)})
 INDICATOR = PublicBox.of({"smoker": (0, 1), "income": (0, 200_000)})
@@ -177,8 +177,8 @@ def test_variance_of_a_slope_is_that_of_noisy_normal_equations():
 
 def test_width_of_an_unknown_slope_does_not_depend_on_the_prior():
     """The quantile of t₂ at p is (2p − 1)·√(2/(4p(1 − p)))."""
-    assert prior_width(0.95) == pytest.approx(2 * 0.95 * np.sqrt(2 / (4 * 0.975 * 0.025)))
-    assert prior_width(0.95) == pytest.approx(8.6, abs=0.01)
+    assert unknown_width(0.95) == pytest.approx(2 * 0.95 * np.sqrt(2 / (4 * 0.975 * 0.025)))
+    assert unknown_width(0.95) == pytest.approx(8.6, abs=0.01)
     assert not hasattr(width_forecast, "RegressionPrior")
 
 
@@ -190,7 +190,7 @@ def test_more_features_than_the_budget_supports_are_refused():
         require_support(box, 200, noise)
     forecast = forecast_widths(box, 200, noise)
     percent, width, _ = re.search(r"least (\d+) % .* such as (\S+) of (\w+),", str(refused.value)).groups()
-    assert percent == f"{100 * np.median(forecast.low[1:]) / prior_width(0.95):.0f}"
+    assert percent == f"{100 * np.median(forecast.low[1:]) / unknown_width(0.95):.0f}"
     assert float(width) == pytest.approx(forecast.low[1], rel=1e-2)
 
 
