@@ -8,7 +8,7 @@ import pytest
 from mechanisms.regression import width_forecast
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.regression.gram_samplers import sample_gram
-from mechanisms.regression.width_forecast import forecast_widths, unknown_width, require_support
+from mechanisms.regression.width_forecast import forecast_widths, require_support, unknown_width
 
 AGE_INCOME = PublicBox.of({"age": (18, 90), "income": (0, 200_000)})
 INDICATOR = PublicBox.of({"smoker": (0, 1), "income": (0, 200_000)})
