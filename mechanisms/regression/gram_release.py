@@ -62,7 +62,9 @@ NOISE_CODES = {"laplace": 0, "gaussian": 1, "k-norm": 2}
 BITS = 16
 """Scaled columns of real data are multiples of 2^−BITS."""
 
-_RESERVED = ("intercept", "error_variance")  # names of results of a regression that are no slopes
+RESERVED_NAMES = ("intercept", "error_variance")
+"""Names of results of a regression that are no slopes, which no feature may have."""
+
 _LARGEST_BOUND = 1e50  # squares and ratios of half-widths neither overflow nor underflow
 _GROUP = 512  # rows whose integers are in the cache at once
 
@@ -90,9 +92,9 @@ class PublicBox:
                 "column A; rename one"
             )
         for name in self.names[:-1]:
-            if name in _RESERVED:
+            if name in RESERVED_NAMES:
                 raise ValueError(
-                    f"features must not have the names of other results, {' and '.join(_RESERVED)}, got {name}; rename "
+                    f"features must not have the names of other results, {' and '.join(RESERVED_NAMES)}, got {name}; rename "
                     "it"
                 )
         for name, low, high in zip(self.names, self.low, self.high, strict=True):

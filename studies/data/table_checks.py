@@ -186,7 +186,8 @@ def _repeated(published: Published, parents: np.ndarray) -> list[str]:
     if not equal:
         return []
     return [
-        f"{equal:,} cells have the same value twice and are taken as measured twice with independent noise; "
+        f"{equal:,} {'cell has' if equal == 1 else 'cells have'} the same value twice, taken as two measurements with "
+        "independent noise; "
         "remove rows that repeat one release"
     ]
 

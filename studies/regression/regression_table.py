@@ -19,6 +19,7 @@ import pandas as pd
 
 from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.regression.gram_release import (
+    RESERVED_NAMES,
     GramNoise,
     GramRelease,
     NoiseName,
@@ -144,13 +145,15 @@ def dump_release(release: GramRelease, box: PublicBox, drops_missing: bool) -> s
 def load_release(path: Path) -> tuple[GramRelease, PublicBox, bool]:
     """Return the release in a file with the text of `dump_release`, its box, and True if it drops incomplete rows.
 
-    The text may stand after ``release:``.
+    The text may stand after ``release:``. Earlier versions released features with the names of other results; the word
+    "feature" follows these.
     """
     try:
         require_regular(str(path))
         lines = [line.strip().removeprefix("release:") for line in path.read_text().splitlines()]
         values = json.loads(next(line for line in lines if line.strip().startswith("{")))
-        box = PublicBox.of(values.pop("columns"))
+        columns = values.pop("columns").items()
+        box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: pair for name, pair in columns})
         return GramRelease.from_dict(values), box, values.get("missing") == "drop"
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from error

@@ -271,3 +271,15 @@ def test_feature_whose_spread_is_not_resolved_is_named(regress, tmp_path):
     code, out, err = regress(*AT, "--seed", 1)
     assert code == 0
     assert "does not resolve the spread" not in out + err
+
+
+def test_release_of_an_earlier_version_with_a_feature_named_intercept_is_read(command, tmp_path):
+    noisy = [[3000.0, 0.0, 0.0], [0.0, 900.0, 300.0], [0.0, 300.0, 500.0]]
+    noise = {"name": "laplace", "scale": 8.0, "p": 2}
+    columns = {"intercept": [0, 1], "y": [0, 1]}
+    release = {"columns": columns, "n": 3000, "noise": noise, "guarantee": None, "noisy": noisy}
+    (tmp_path / "r.json").write_text(json.dumps(release))
+    code, _, err = command("regress", "--release", tmp_path / "r.json", "--output", tmp_path / "o.json")
+    assert code == 0, err
+    coefficients = json.loads((tmp_path / "o.json").read_text())["coefficients"]
+    assert list(coefficients) == ["intercept", "intercept feature", "error_variance"]
