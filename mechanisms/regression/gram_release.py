@@ -93,10 +93,8 @@ class PublicBox:
             )
         for name in self.names[:-1]:
             if name in RESERVED_NAMES:
-                raise ValueError(
-                    f"features must not have the names of other results, {' and '.join(RESERVED_NAMES)}, got {name}; rename "
-                    "it"
-                )
+                others = " and ".join(RESERVED_NAMES)
+                raise ValueError(f"features must not have the names of other results, {others}, got {name}; rename it")
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
             if not 0.0 < high - low < math.inf:
                 raise ValueError(
