@@ -270,6 +270,8 @@ def claim(
 
     A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
     or has pending trials or too few of them at these values. The function can read the declared panels and values only.
+    The claim is also undecided if the function reads a statistic of a ragged measure at a position with fewer values
+    than `min_trials`. Positions without any value are padding and do not count, unless the function reads no others.
 
     Parameters
     ----------
@@ -290,7 +292,8 @@ def claim(
     erratum : Erratum, optional
         Error in the paper that the claim demonstrates.
     min_trials : int
-        Minimum number of ok trials in every cell and setting; 1 for panels without trials. 0: claims about failures.
+        Minimum number of ok trials in every cell and setting, and of values at the positions of ragged measures that
+        the function reads; 1 for panels without trials. 0: claims about failures.
     level : float, optional
         Error level of the check, or of each of its comparisons; 0 for a check of exact numbers. The thresholds of the
         check are `Look.level` and `Look.critical`, so that it can be decided at several looks. A claim without a level

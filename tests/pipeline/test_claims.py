@@ -387,7 +387,7 @@ READS = {
 }
 
 
-def of_values(rows, read, min_trials=100):
+def of_values(rows, read, min_trials=100, ragged=RAGGED):
     """Judge a check that reads statistics of x, with these numbers of values of each method at n = 1 and 2."""
 
     @claim("read", "It reads.", kind="self-check", needs={"p": {}}, min_trials=min_trials)
@@ -402,7 +402,7 @@ def of_values(rows, read, min_trials=100):
         y_mean=(dims, np.ones((2, 2))),
         x_largest=((*dims, "part"), np.ones((2, 2, 2))),
     )
-    finding = judge(Study("s", "S", "To test claims.", (RAGGED,), seed=1, claims=(reads,)), {"p": counted})[0][1]
+    finding = judge(Study("s", "S", "To test claims.", (ragged,), seed=1, claims=(reads,)), {"p": counted})[0][1]
     return finding.verdict, finding.evidence
 
 
@@ -426,6 +426,12 @@ def test_positions_without_values_do_not_apply_unless_all_are():
     assert of_values([[0, 99], [0, 0]], READS["mean"]) == ("undecided", few.format(99))
     assert of_values([[0, 0], [0, 0]], READS["mean"]) == ("undecided", few.format(0))
     assert of_values([[0, 100], [0, 100]], READS["mean of a"]) == ("undecided", few.format(0))
+
+
+def test_panel_without_trials_needs_one_value():
+    exact = replace(RAGGED, trials=None)
+    assert of_values([[1, 1], [1, 0]], READS["mean"], ragged=exact) == ("passed", "It is.")
+    assert of_values([[0, 0], [0, 0]], READS["mean"], ragged=exact)[0] == "undecided"
 
 
 def test_check_can_change_its_copy_of_statistics_of_few_values():
