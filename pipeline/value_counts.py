@@ -24,7 +24,12 @@ class ValueCounts:
         self._fewest: dict[tuple[str, str], int] = {}  # panel and measure -> fewest values, 0 if none has any
 
     def record(self, panel: Panel, summary: xr.Dataset, needed: int) -> xr.Dataset:
-        """Return a summary whose statistics of fewer values than needed are arrays that record what is read of them."""
+        """Return a summary whose statistics of fewer values than needed are arrays that record what is read of them.
+
+        A panel without trials has one exact value at a position, or none, and is returned unchanged.
+        """
+        if panel.trials is None:
+            return summary
         self._needed[panel.name] = needed
         recording = {}
         for measure in panel.measures:

@@ -62,9 +62,9 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
 def check(study: Study, claim: Claim, summaries: Summaries, share: float = 1.0) -> Finding:
     """Check a claim; it is undecided if its check reads statistics of a ragged measure that rest on too few values."""
     counts = ValueCounts()
+    needed = claim.min_trials if claim.min_values is None else claim.min_values
     recording = {
-        name: counts.record(study.panel(name), summaries[name], _n_least(study, claim, name))
-        for name in claim.panels_read(summaries)
+        name: counts.record(study.panel(name), summaries[name], needed) for name in claim.panels_read(summaries)
     }
     finding = claim.judge(recording, share)
     few = counts.few()
@@ -94,17 +94,12 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
         ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())
         n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
-        n_least = _n_least(study, claim, panel)
+        n_least = 1 if study.panel(panel).trials is None else claim.min_trials
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
         if n_ok < n_least:
             return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {n_least}.")
     return None
-
-
-def _n_least(study: Study, claim: Claim, panel: str) -> int:
-    """Return the number of ok trials, and of values, that a claim needs in each cell and setting of a panel."""
-    return 1 if study.panel(panel).trials is None else claim.min_trials
 
 
 def judge_look(study: Study, claim: Claim, summaries: Summaries, number: int) -> Finding:

@@ -387,10 +387,10 @@ READS = {
 }
 
 
-def of_values(rows, read, min_trials=100, ragged=RAGGED):
+def of_values(rows, read, min_trials=100, min_values=None, ragged=RAGGED):
     """Judge a check that reads statistics of x, with these numbers of values of each method at n = 1 and 2."""
 
-    @claim("read", "It reads.", kind="self-check", needs={"p": {}}, min_trials=min_trials)
+    @claim("read", "It reads.", kind="self-check", needs={"p": {}}, min_trials=min_trials, min_values=min_values)
     def reads(look):
         np.asarray(read(look["p"]))
         return verdict(True, "It is.")
@@ -428,10 +428,14 @@ def test_positions_without_values_do_not_apply_unless_all_are():
     assert of_values([[0, 100], [0, 100]], READS["mean of a"]) == ("undecided", few.format(0))
 
 
-def test_panel_without_trials_needs_one_value():
-    exact = replace(RAGGED, trials=None)
-    assert of_values([[1, 1], [1, 0]], READS["mean"], ragged=exact) == ("passed", "It is.")
-    assert of_values([[0, 0], [0, 0]], READS["mean"], ragged=exact)[0] == "undecided"
+@pytest.mark.parametrize("rows", [[[1, 1], [1, 0]], [[0, 0], [0, 0]]])
+def test_panel_without_trials_has_exact_values(rows):
+    assert of_values(rows, READS["mean"], ragged=replace(RAGGED, trials=None)) == ("passed", "It is.")
+
+
+@pytest.mark.parametrize(("min_values", "verdict_of_claim"), [(20, "passed"), (0, "passed"), (21, "undecided")])
+def test_claim_declares_the_number_of_values_of_a_measure_of_some_trials(min_values, verdict_of_claim):
+    assert of_values([[20, 20], [20, 0]], READS["mean"], min_values=min_values)[0] == verdict_of_claim
 
 
 def test_check_can_change_its_copy_of_statistics_of_few_values():
