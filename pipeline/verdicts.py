@@ -15,6 +15,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import about, require_known
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
+from pipeline.value_counts import ValueCounts
 
 Summaries = Mapping[str, xr.Dataset]
 LOOKS = "looks"
@@ -55,7 +56,19 @@ def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = Non
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study, which is undecided without the values and trials that it requires."""
-    return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
+    return [(claim, undecided(study, claim, summaries) or check(study, claim, summaries)) for claim in study.claims]
+
+
+def check(study: Study, claim: Claim, summaries: Summaries, share: float = 1.0) -> Finding:
+    """Check a claim; it is undecided if its check reads statistics of a ragged measure that rest on too few values."""
+    counts = ValueCounts()
+    needed = claim.min_trials if claim.min_values is None else claim.min_values
+    recording = {
+        name: counts.record(study.panel(name), summaries[name], needed) for name in claim.panels_read(summaries)
+    }
+    finding = claim.judge(recording, share)
+    few = counts.few()
+    return Finding("undecided", few) if few else finding
 
 
 def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
@@ -93,8 +106,8 @@ def judge_look(study: Study, claim: Claim, summaries: Summaries, number: int) ->
     """Check a claim at a look, with the share of its error level for this look; the evidence states both."""
     missing = undecided(study, claim, summaries)
     if missing is not None or not claim.level:
-        return missing or claim.judge(summaries)
-    finding = claim.judge(summaries, level_share(number))
+        return missing or check(study, claim, summaries)
+    finding = check(study, claim, summaries, level_share(number))
     spent = f"Look {number} spends {level_share(number) * claim.level:.2g} of the error level {claim.level:.2g}."
     return replace(finding, evidence=f"{finding.evidence} {spent}")
 

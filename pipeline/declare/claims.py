@@ -185,6 +185,7 @@ class Claim:
     level: float | None = None
     leads: bool = False
     also: tuple[str, ...] = ()
+    min_values: int | None = None
 
     @cached_property
     def needs(self) -> dict[str, dict[str, tuple[Value, ...]]]:
@@ -263,6 +264,7 @@ def claim(
     kind: Kind = "conclusion",
     erratum: Erratum | None = None,
     min_trials: int = 100,
+    min_values: int | None = None,
     level: float | None = None,
     leads: bool = False,
 ) -> Callable[[Check], Claim]:
@@ -270,6 +272,8 @@ def claim(
 
     A claim is undecided, and its function is not called, while the store lacks a panel or value that the claim needs,
     or has pending trials or too few of them at these values. The function can read the declared panels and values only.
+    The claim is also undecided if the function reads a statistic of a ragged measure at a position with fewer values
+    than `min_values`. Positions without any value are padding and do not count, unless the function reads no others.
 
     Parameters
     ----------
@@ -291,6 +295,10 @@ def claim(
         Error in the paper that the claim demonstrates.
     min_trials : int
         Minimum number of ok trials in every cell and setting; 1 for panels without trials. 0: claims about failures.
+    min_values : int, optional
+        Minimum number of values, by default `min_trials`, at each position of a statistic of a ragged measure that the
+        function reads, such as 20 for a measure of every fifth of 100 trials. A function that reads a measure that may
+        have no value at all tests ``x_n_values > 0`` first. Panels without trials have exact values, and need none.
     level : float, optional
         Error level of the check, or of each of its comparisons; 0 for a check of exact numbers. The thresholds of the
         check are `Look.level` and `Look.critical`, so that it can be decided at several looks. A claim without a level
@@ -319,7 +327,7 @@ def claim(
                 f"the check of a claim must be a function, or a callable with a name for the claim, got "
                 f"{short_repr(check)}"
             )
-        _require_options(label, kind, min_trials, level, also)
+        _require_options(label, kind, min_trials, min_values, level, also)
         if kind == "conclusion" and not (paper and place):
             raise ValueError(f"claim {label} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
         stated = statement or " ".join(((own_name and check.__doc__) or "").split())
@@ -334,17 +342,20 @@ def claim(
                 "also=EVERY_PANEL for all that are stored"
             )
         return Claim(
-            label, stated, paper, place, kind, declared, check, erratum, min_trials, level, leads, read_as_well
-        )
+            label, stated, paper, place, kind, declared, check, erratum, min_trials, level, leads, read_as_well,
+            min_values,
+        )  # fmt: skip
 
     return declare
 
 
-def _require_options(label: str, kind: Any, min_trials: Any, level: Any, also: Any) -> None:
+def _require_options(label: str, kind: Any, min_trials: Any, min_values: Any, level: Any, also: Any) -> None:
     """Raise BadInputError for an option of a claim that has no meaning."""
     if not (isinstance(kind, str) and kind in VERDICTS):
         raise BadInputError(f"kind of claim {label} must be one of {', '.join(VERDICTS)}, got {short_repr(kind)}")
     require_integer(f"min_trials of claim {label}", min_trials, 0, MAX_TRIALS)
+    if min_values is not None:
+        require_integer(f"min_values of claim {label}", min_values, 0, MAX_TRIALS)
     is_number = isinstance(level, int | float) and not isinstance(level, bool)
     if level is not None and not (is_number and 0 <= level < 1):
         raise BadInputError(f"level of claim {label} must be None or a number in [0, 1), got {short_repr(level)}")

@@ -41,7 +41,7 @@ def _calibrated(panel: str, method: str, look: Look) -> Finding:
     one = look[panel].sel(algorithm=method)
     found = uniform(tested(one), look.level)
     text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
-    if one["rhat_stuck"].notnull().any():
+    if (one["rhat_n_values"] > 0).any():
         text += (
             f"; split R-hat above {LARGEST_RHAT} in up to {one['rhat_stuck'].max():.1%} of the trials of a "
             f"cell, smallest effective sample size {one['ess_least'].min():.0f}"

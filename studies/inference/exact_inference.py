@@ -31,7 +31,14 @@ import xarray as xr
 from mechanisms.inference.families import MODELS
 from pipeline import Claim, Factor, Finding, Measure, Method, Panel, Scale, Statistic, Study, claim, verdict
 from studies.claims import Look, entries, highest, joined, named, p4, smaller, span, tested, uniform
-from studies.inference.exact_trials import ENOUGH_DRAWS, LARGEST_RHAT, METHODS, simulate_releases
+from studies.inference.exact_trials import (
+    ENOUGH_DRAWS,
+    EXACT_EVERY,
+    LARGEST_RHAT,
+    METHODS,
+    TABULATED_EVERY,
+    simulate_releases,
+)
 from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
 from studies.inference.page_tables import compare_chains
@@ -175,6 +182,7 @@ def chains_are_long_enough(look: Look) -> Iterator[Finding]:
     kind="addition",
     needs={"binomial": {"n": (100, 1_000, ...), "epsilon": (1.0, 3.0, ...), "algorithm": ("gibbs",)}},
     min_trials=1_000,
+    min_values=1_000 // TABULATED_EVERY,
 )
 def normal_approximation_fails(look: Look) -> Finding:
     """The Gibbs sampler with normal approximations of the counts is not calibrated for sparse data."""
@@ -190,7 +198,11 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
     return (one["distance_mean"] * np.sqrt(one["ess_mean"])).dropna("n", how="all")
 
 
-@claim(kind="addition", needs={"edge": {"n": (100, 1_000, ...), "algorithm": ("gibbs-exact", "data-augmentation")}})
+@claim(
+    kind="addition",
+    needs={"edge": {"n": (100, 1_000, ...), "algorithm": ("gibbs-exact", "data-augmentation")}},
+    min_values=100 // TABULATED_EVERY,
+)
 @joined(f"Mean distance times the root of the effective sample size, {{}}; at most {_LARGEST_SCALED} is allowed.")
 def exact_at_the_edge(look: Look) -> Iterator[Finding]:
     """For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only."""
@@ -199,7 +211,12 @@ def exact_at_the_edge(look: Look) -> Iterator[Finding]:
         yield verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
 
 
-@p4(place="Algorithm 1", kind="addition", needs={"edge": {"n": (100, 1_000_000, ...), "algorithm": ("gibbs", "exact")}})
+@p4(
+    place="Algorithm 1",
+    kind="addition",
+    needs={"edge": {"n": (100, 1_000_000, ...), "algorithm": ("gibbs", "exact")}},
+    min_values=100 // TABULATED_EVERY,
+)
 def approximation_does_not_vanish(look: Look) -> Finding:
     """For the release y = 0, the error of the Gibbs sampler with normal approximations does not decrease with the
     number of records.
@@ -220,6 +237,7 @@ def _augmentation_is_exact(panel: str) -> Claim:
         f"or clamped (panel {panel}).",
         needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation", ...)}},
         kind="addition",
+        min_values=1_000 // EXACT_EVERY,
     )
     def check(look: Look) -> Finding:
         one = look[panel]

@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import EVERY_PANEL, BadInputError, Factor, Finding, Look, Measure, Method, Panel, Study, claim, verdict
+from pipeline import (
+    EVERY_PANEL,
+    BadInputError,
+    Factor,
+    Finding,
+    Look,
+    Measure,
+    Method,
+    Panel,
+    Statistic,
+    Study,
+    claim,
+    verdict,
+)
 from pipeline.precision.goals import ClaimsGoal
 from pipeline.verdicts import judge
 
@@ -354,3 +367,82 @@ def test_check_must_be_a_function_or_have_a_name():
     with pytest.raises(ValueError, match="claim c must have a statement"):
         claim("c", kind="self-check", needs={"p": {}})(partial(_keep))
     assert claim("c", "C.", kind="self-check", needs={"p": {}})(partial(_keep)).name == "c"
+
+
+RAGGED = replace(
+    panel("p"),
+    measures=(Measure("x", "a number", ragged=True), Measure("y", "another number", ragged=True)),
+    statistics=(Statistic("largest", "x", "largest", np.max, axis=Factor("part", (0, 1), "part")),),
+)
+READS = {
+    "mean": lambda p: p["x_mean"],
+    "all statistics": lambda p: p.where(p["algorithm"] == "a", drop=True)["y_mean"],
+    "declared statistic": lambda p: p["x_largest"].sel(part=1),
+    "mean at n = 1": lambda p: p.sel(n=1)["x_mean"],
+    "mean of a": lambda p: p["x_mean"].sel(algorithm=["a"]),
+    "position by position": lambda p: [float(number) for number in p["x_mean"].values.flat],
+    "copy": lambda p: p.copy(deep=True)["x_mean"],
+    "other measure": lambda p: p["y_mean"],
+    "counts": lambda p: p["x_n_values"],
+}
+
+
+def of_values(rows, read, min_trials=100, min_values=None, ragged=RAGGED):
+    """Judge a check that reads statistics of x, with these numbers of values of each method at n = 1 and 2."""
+
+    @claim("read", "It reads.", kind="self-check", needs={"p": {}}, min_trials=min_trials, min_values=min_values)
+    def reads(look):
+        np.asarray(read(look["p"]))
+        return verdict(True, "It is.")
+
+    dims = ("n", "algorithm")
+    counted = summary().assign(
+        x_n_values=(dims, rows),
+        y_n_values=(dims, np.full((2, 2), 100)),
+        y_mean=(dims, np.ones((2, 2))),
+        x_largest=((*dims, "part"), np.ones((2, 2, 2))),
+    )
+    finding = judge(Study("s", "S", "To test claims.", (ragged,), seed=1, claims=(reads,)), {"p": counted})[0][1]
+    return finding.verdict, finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("read", "n_values"),
+    [
+        ("mean", 1), ("all statistics", 7), ("declared statistic", 1), ("mean at n = 1", None), ("mean of a", 7),
+        ("position by position", 1), ("copy", 1), ("other measure", None), ("counts", None),
+    ],
+)  # fmt: skip
+def test_claim_is_undecided_if_its_check_reads_a_statistic_of_few_values(read, n_values):
+    few = ("undecided", f"x of panel p has {n_values} values at a position, needed: 100.")
+    assert of_values([[100, 100], [7, 1]], READS[read]) == (few if n_values else ("passed", "It is."))
+    assert of_values([[100, 100], [7, 1]], READS[read], min_trials=1) == ("passed", "It is.")
+
+
+def test_positions_without_values_do_not_apply_unless_all_are():
+    passed, few = ("passed", "It is."), "x of panel p has {} values at a position, needed: 100."
+    assert of_values([[100, 0], [100, 0]], READS["mean"]) == passed
+    assert of_values([[0, 100], [0, 0]], READS["position by position"]) == passed
+    assert of_values([[0, 99], [0, 0]], READS["mean"]) == ("undecided", few.format(99))
+    assert of_values([[0, 0], [0, 0]], READS["mean"]) == ("undecided", few.format(0))
+    assert of_values([[0, 100], [0, 100]], READS["mean of a"]) == ("undecided", few.format(0))
+
+
+@pytest.mark.parametrize("rows", [[[1, 1], [1, 0]], [[0, 0], [0, 0]]])
+def test_panel_without_trials_has_exact_values(rows):
+    assert of_values(rows, READS["mean"], ragged=replace(RAGGED, trials=None)) == ("passed", "It is.")
+
+
+@pytest.mark.parametrize(("min_values", "verdict_of_claim"), [(20, "passed"), (0, "passed"), (21, "undecided")])
+def test_claim_declares_the_number_of_values_of_a_measure_of_some_trials(min_values, verdict_of_claim):
+    assert of_values([[20, 20], [20, 0]], READS["mean"], min_values=min_values)[0] == verdict_of_claim
+
+
+def test_check_can_change_its_copy_of_statistics_of_few_values():
+    def change(p):
+        p["x_mean"][0, 0] = 5.0
+        p["x_mean"].values[0, 1] = 6.0
+        assert p["x_mean"].values[0].tolist() == [5.0, 6.0]
+        return p["x_mean"]
+
+    assert of_values([[100, 100], [100, 1]], change)[1].startswith("x of panel p has 1 values")

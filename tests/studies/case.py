@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pipeline.declare.factors import N_VALUES
+
 Summaries = Mapping[str, xr.Dataset]
 Alteration = Callable[[Summaries], Summaries]
 EVERY = "*"
@@ -91,7 +93,7 @@ def chain(*alterations: Alteration) -> Alteration:
 
 
 def change(panel: str, where: Mapping[str, Any], **values: Any) -> Alteration:
-    """Return an alteration that replaces measures at some coordinates.
+    """Return an alteration that replaces measures at some coordinates; other ``n_ok`` scale the numbers of values.
 
     Parameters
     ----------
@@ -108,7 +110,12 @@ def change(panel: str, where: Mapping[str, Any], **values: Any) -> Alteration:
         for dim, chosen in where.items():
             hit = hit & ds[dim].isin(np.atleast_1d(chosen))
         new = {name: value(ds) if callable(value) else value for name, value in values.items()}
-        return ds.assign({name: ds[name].where(~hit, value) for name, value in new.items()})
+        altered = ds.assign({name: ds[name].where(~hit, value) for name, value in new.items()})
+        if "n_ok" not in new:
+            return altered
+        ratio = altered["n_ok"] / ds["n_ok"].where(ds["n_ok"] > 0, 1)
+        counts = [name for name in ds if str(name).endswith(f"_{N_VALUES}")]
+        return altered.assign({name: (ds[name] * ratio).round().astype(int) for name in counts})
 
     return _on(panel, one, values)
 

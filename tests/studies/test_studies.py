@@ -15,7 +15,7 @@ from pipeline.declare.source import StudySource
 from pipeline.execution.checks import rerun_trial
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import undecided
+from pipeline.verdicts import check, undecided
 from studies import MODULES, STUDIES
 from studies.figures import convert, interactive, specify
 from studies.figures.plot import MAX_LINES
@@ -46,7 +46,8 @@ def findings(study, summaries, claims=()):
         return {claim.name: found for claim, found in judge(replace(study, claims=chosen), summaries)}
     of_any_size = {claim.name: replace(claim, declared={panel: {} for panel in claim.needs}) for claim in chosen}
     return {
-        claim.name: undecided(study, of_any_size[claim.name], summaries) or claim.judge(summaries) for claim in chosen
+        claim.name: undecided(study, of_any_size[claim.name], summaries) or check(study, claim, summaries)
+        for claim in chosen
     }
 
 
