@@ -244,9 +244,7 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result, key=str)}")
     n_trials = len(trials)
     by_trial = {"trial": trials} if panel.trials is not None else {}
-    error = as_reasons(result.get("error", [""] * n_trials), by_trial)
-    if error.shape != (n_trials,):
-        raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
+    error = as_reasons(result.get("error"), by_trial)
     error[:] = [describe_reported(reason) for reason in error]
     values = {}
     for measure in panel.measures:

@@ -66,7 +66,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
 
 def describe_reported(reason: object) -> str:
     """Return the text of a failure that a method reports for a trial, or an empty string for None."""
-    if reason is None or (isinstance(reason, str) and not reason):
+    if reason is None:
         return ""
     return redact_text(text_of(reason)).strip() or class_name(reason)
 
