@@ -58,7 +58,8 @@ class ValueCounts:
 
     def _recording(self, measure: tuple[str, str], variable: xr.Variable, counts: xr.Variable) -> xr.Variable:
         array = _RecordingArray(self, measure, variable.values, counts.set_dims(variable.sizes).values)
-        lazy = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(array)))
+        lazily: Any = indexing.LazilyIndexedArray(array)  # as xarray reads files
+        lazy = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazily))
         return xr.Variable(variable.dims, lazy, variable.attrs)
 
 

@@ -8,7 +8,10 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
+from contextlib import suppress
 from typing import Annotated, Any, cast
 
 import typer
@@ -37,7 +40,7 @@ from studies.commands import (
     summaries,
     verifying,
 )
-from studies.commands.output import ERRORS, OutputError, fail, guarded_streams, say
+from studies.commands.output import ERRORS, OUTPUT, OutputError, fail, guarded_streams, say
 
 OWN_NUMBERS = "Releases of your own numbers"
 """Heading of the commands on private data of the user, the ``rich_help_panel`` of their registration."""
@@ -68,6 +71,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _INCOMPLETE = (ExecutionError, IncompleteStoreError, SessionSupersededError, StoreAccessError, UnreadableStoreError)
+_EXIT_SECONDS = 2.0  # for idle threads and processes, which end when the interpreter exits
 # usage errors and their base class, which typer does not export
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
@@ -135,6 +139,43 @@ def main() -> None:
     sys.exit(code)
 
 
+def run_process() -> None:
+    """Run the command line as this process, which ends soon after the command.
+
+    Threads and processes that functions of a study have left running do not keep the process alive.
+    """
+    code = 1
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+        raise
+    finally:
+        main_thread = threading.main_thread()
+        has_threads = any(not thread.daemon and thread is not main_thread for thread in threading.enumerate())
+        if has_threads or _started_processes():
+            threading.Thread(target=_end_process, args=(code,), daemon=True).start()
+
+
+def _end_process(code: int) -> None:
+    """End this process with an exit code, unless the interpreter does so within `_EXIT_SECONDS`."""
+    time.sleep(_EXIT_SECONDS)
+    for process in _started_processes():
+        process.kill()
+    with suppress(Exception):
+        ERRORS.print("dpstudies: ended threads or processes that functions of the study had started and left running")
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _started_processes() -> list[Any]:
+    """Return the processes that were started with `multiprocessing` and have not ended."""
+    multiprocessing = sys.modules.get("multiprocessing")  # slow import
+    return multiprocessing.active_children() if multiprocessing is not None else []
+
+
 def _run() -> int | None:
     """Run the command, print an error on one line, and return the exit code."""
     try:
@@ -143,7 +184,7 @@ def _run() -> int | None:
         return fail("the current folder was removed; change to another one", 2)
     try:
         code = app(prog_name="dpstudies", standalone_mode=False)
-        sys.stdout.flush()
+        OUTPUT.file.flush()
         return code
     except BadInputError as error:
         return fail(str(error), 2)

@@ -58,6 +58,10 @@ def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, i
     return n_ok, n_failed, n_pending
 
 
+class TransposedError(ValueError):
+    """Error for values of a measure whose trials are along the last axis, in place of the first one."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Consecutive trials of one cell."""
@@ -129,6 +133,19 @@ def simulate_block(study: Study, block: Block) -> Any:
         if is_interrupt(error):
             raise
         return None
+
+
+def describe_transposed(study: Study, block: Block, setting: Setting) -> str:
+    """Return the message of the error that values of a setting are transposed, or an empty string."""
+    panel = study.panel(block.panel)
+    try:
+        _compute(study, panel, panel.cells()[block.cell], block.trials, [setting])
+    except TransposedError as error:
+        return str(error)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+    return ""
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
@@ -242,11 +259,8 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
         raise ValueError(f"a method must return a dictionary with {sorted(allowed)}, got {type(result).__name__}")
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result, key=str)}")
-    n_trials = len(trials)
     by_trial = {"trial": trials} if panel.trials is not None else {}
-    error = as_reasons(result.get("error", [""] * n_trials), by_trial)
-    if error.shape != (n_trials,):
-        raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
+    error = as_reasons(result.get("error"), by_trial)
     error[:] = [describe_reported(reason) for reason in error]
     values = {}
     for measure in panel.measures:
@@ -270,7 +284,8 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -
     name, shape = measure.name, _shape(panel, measure, len(trials))
     array, is_missing = as_numbers(name, given, _axes(panel, measure, trials))
     if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        kind = TransposedError if len(shape) > 1 and array.shape == (*shape[1:], shape[0]) else ValueError
+        raise kind(f"{name} must have shape {shape}, got {array.shape}")
     may_miss = measure.ragged and np.dtype(measure.dtype).kind == "f"
     values, is_wrong = cast_values(name, np.where(is_missing, 0, array) if is_missing.any() else array, measure.dtype)
     is_other = (values != 0) & (values != 1) & (values == values) & measure.is_event  # NaN is no other value

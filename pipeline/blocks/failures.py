@@ -25,7 +25,8 @@ _LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of a study, which may not fork a worker, or change NumPy's errstate or lower the limit of calls.
 
-    A process that the function forks ends when it returns or raises an exception there.
+    A process that the function forks ends when it returns or raises an exception there. Standard streams that the
+    function closes are replaced, since other functions may print.
     """
     process, depth = os.getpid(), sys.getrecursionlimit()
     try:
@@ -36,10 +37,17 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
             os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
         raise
     finally:
+        _reopen_streams()
         if sys.getrecursionlimit() < depth:
             sys.setrecursionlimit(max(depth, _LEAST_DEPTH))  # `depth` may be what another thread has set
         if os.getpid() != process:
             os._exit(1)
+
+
+def _reopen_streams() -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(getattr(sys, name), "closed", False):
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def describe_exception(study: Study, error: BaseException) -> str:
@@ -58,7 +66,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
 
 def describe_reported(reason: object) -> str:
     """Return the text of a failure that a method reports for a trial, or an empty string for None."""
-    if reason is None or (isinstance(reason, str) and not reason):
+    if reason is None:
         return ""
     return redact_text(text_of(reason)).strip() or class_name(reason)
 

@@ -1,4 +1,4 @@
-"""Repeated evaluation of first trials, which finds randomness that does not come from the streams of a study.
+"""Repeated evaluation of first trials, which finds randomness that is not from the streams, and transposed values.
 
 Both evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant
 within a process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, simulate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, describe_transposed, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.contents import leaves
 from pipeline.declare.panel import Panel, Setting
@@ -54,7 +54,7 @@ def first_trials(panel: Panel, skipped: Sequence[str] = ()) -> list[FirstTrial]:
 
 @one_thread()
 def find_unseeded(study: Study, trial: FirstTrial) -> str:
-    """Evaluate settings twice on a trial; return a one-line message on the first difference, or an empty string.
+    """Evaluate settings twice on a trial; return a one-line message on the first defect, or an empty string.
 
     The second evaluation is in reverse order, so that a method which depends on those before it is found.
     """
@@ -68,6 +68,12 @@ def find_unseeded(study: Study, trial: FirstTrial) -> str:
     first = evaluate_block(study, trial.block, settings)
     second = evaluate_block(study, trial.block, settings[::-1])[::-1]
     for setting, before, after in zip(settings, first, second, strict=True):
+        # a whole block may have as many trials as values per trial, so that its transposed values have the right shape
+        if before.status[0] == Status.FAILED and (problem := describe_transposed(study, trial.block, setting)):
+            return (
+                f"method {setting.label} of panel {panel.name} must return values with trials along the first axis: "
+                f"{problem} for one trial; transpose them"
+            )
         if difference := _describe_difference(panel, before, after):
             return _refusal(panel, setting, difference, len(settings) > 1)
     return ""

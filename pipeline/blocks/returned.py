@@ -22,6 +22,8 @@ _WITHOUT_UNIT = ("", "1", "None")  # attributes `units` of xarray and pandas for
 _PLAIN = ("builtins", "numpy")  # modules of numbers without further attributes
 _EXACT = 2**53  # integers up to this are floats
 _MOST_LABELS = 5
+_REASONS = "'error' must have one entry per trial, a text or an exception for a failure, and None, '' or False for none"
+_WITHOUT_REASON = "the method reported a failure without a reason"
 
 
 def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numbers:
@@ -46,9 +48,11 @@ def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numb
 
 
 def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
-    """Return the reasons of failed trials as an array of objects, with None in place of masked and missing ones.
+    """Return the reason of each failed trial, and None for the others, as an array of objects of shape (trial,).
 
-    Labels must agree with the trials, which are the values of the only dimension in `axes`, if any.
+    None, an empty text, False, and masked and missing entries are no failure; True is one without a reason. A single
+    one of those stands for all trials. Numbers are refused, since 0 and 1 have no agreed meaning. Labels must agree
+    with the trials, which are the values of the only dimension in `axes`, if any.
     """
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
     if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
@@ -64,8 +68,18 @@ def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
         reasons[np.ma.getmaskarray(given)] = None
     nothing = (np.ma.masked,) if pandas is None else (np.ma.masked, pandas.NA, pandas.NaT)
     for at, reason in np.ndenumerate(reasons):
-        if any(reason is absent for absent in nothing) or (isinstance(reason, float) and np.isnan(reason)):
+        is_missing = any(reason is absent for absent in nothing) or (isinstance(reason, float) and np.isnan(reason))
+        if is_missing or (isinstance(reason, str | bool | np.bool_) and not reason):
             reasons[at] = None
+        elif isinstance(reason, bool | np.bool_):
+            reasons[at] = _WITHOUT_REASON
+        elif isinstance(reason, int | float | np.number):
+            raise ValueError(f"{_REASONS}, got {reason!r} of type {type(reason).__name__}")
+    shape = (len(axes["trial"]) if axes else 1,)
+    if reasons.shape == () and (reasons[()] is None or shape == (1,)):
+        return np.full(shape, reasons[()], object)
+    if reasons.shape != shape:
+        raise ValueError(f"{_REASONS}, shape {shape}, got shape {reasons.shape}")
     return reasons
 
 

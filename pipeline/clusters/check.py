@@ -17,6 +17,7 @@ import cloudpickle
 import fsspec.core
 from distributed import Client
 
+from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
 from pipeline.stores.locations import is_local, normalise_location
@@ -27,7 +28,13 @@ OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
 def check_workers(client: Client, store: str | None = None) -> dict[str, list[str]]:
     """Compare every worker with this process, exchange files at a store, and return the failed checks by address."""
-    faults, able = _version_faults(client)
+    try:
+        faults, able = _version_faults(client)
+    except (OSError, AttributeError, KeyError) as error:  # a client without connection has no scheduler, or no answers
+        raise UnreachableSchedulerError(
+            "the connection to the scheduler was lost before its workers were checked: "
+            f"{format_error(error)}; restart the scheduler, then check again"
+        ) from error
     if able:
         for worker, found in _source_faults(client, able).items():
             faults[worker] += found
@@ -42,7 +49,7 @@ def _version_faults(client: Client) -> tuple[dict[str, list[str]], list[str]]:
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}
     able = []
-    for worker in client.scheduler_info(n_workers=-1)["workers"]:
+    for worker in client.nthreads():
         if worker not in answers:
             faults[worker] = ["python does not respond"]
             continue

@@ -349,8 +349,9 @@ class Method:
         Label in the store, and a note for readers of the results.
     evaluate : callable
         ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
-        ``(trial, *dims)``. The optional entry ``"error"``, shape ``(trial,)``, has a text for each failed trial, and
-        an empty string or None for the others. Every exception is a failure of its trial.
+        ``(trial, *dims)``. The optional entry ``"error"``, shape ``(trial,)``, has a text or an exception for each
+        failed trial, and an empty string, None or False for the others; True is a failure without a reason, and a
+        single None, empty string or False stands for all trials. Every exception is a failure of its trial.
     uses : tuple of str
         Method factors that the method depends on; it is computed once for all values of other method factors.
     version : int

@@ -47,7 +47,7 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 def _find_problem(client: Client, action: str, function: Callable[..., str], *args: Any) -> str:
     """Run a function on each worker; return the first error message, or an empty string on success."""
     with translating_losses(client):
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        workers = sorted(client.nthreads())
     with TasksInFlight(client) as in_flight:
         for worker in workers or [None]:
             # another worker runs the check if this one has left; without workers, an adaptive cluster starts one

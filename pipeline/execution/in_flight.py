@@ -170,7 +170,9 @@ class Monitor:
         is_silent, is_due = now - self._since >= _SILENT_SECONDS, now - self._looked >= _HEARTBEAT_SECONDS
         if not is_silent and not is_due:
             return
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = self._client.scheduler_info(n_workers=-1).get("workers")
+        if workers is None:  # the client is connecting again
+            return
         if is_due:
             self._looked = now
             self._check_heartbeats(workers)

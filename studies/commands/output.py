@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -48,7 +48,8 @@ class SafeConsole(Console):
         super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
 
 
-ERRORS = SafeConsole(stderr=True)
+OUTPUT, ERRORS = SafeConsole(), SafeConsole(stderr=True)
+# consoles of standard output and standard error, whose files only `guarded_streams` changes
 
 
 def format_size(n_bytes: float) -> str:
@@ -69,7 +70,7 @@ def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str 
     for row in rows:
         table.add_row(*map(printable, row))
     width = Console(width=10_000).measure(table).maximum
-    SafeConsole(width=width).print(table)
+    SafeConsole(width=width, file=OUTPUT.file).print(table)
 
 
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
@@ -139,7 +140,7 @@ def writing(path: str | os.PathLike[str], remark: str = "choose another path") -
 
 def say(text: str) -> None:
     """Print a line."""
-    SafeConsole().print(text)
+    OUTPUT.print(text)
 
 
 def fail(message: str, code: int) -> int:
@@ -149,11 +150,14 @@ def fail(message: str, code: int) -> int:
 
 
 class _Guarded:
-    """Wrapper of a standard stream. After a write error, standard output raises OutputError, and others are ignored."""
+    """Wrapper of a standard stream, which functions of a study cannot close.
+
+    After a write error, standard output raises OutputError, and others are ignored.
+    """
 
     def __init__(self, stream: TextIO | None, is_output: bool) -> None:
         self._stream, self._is_output = stream or io.StringIO(), is_output  # the stream is None if it is closed
-        self._error: OSError | None = None
+        self._error: OSError | ValueError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -165,29 +169,41 @@ class _Guarded:
     def flush(self) -> None:
         self._call(self._stream.flush)
 
+    def close(self) -> None:
+        """Flush the stream, which stays open."""
+        self.flush()
+
+    def detach(self) -> Any:
+        """Raise `io.UnsupportedOperation`, since a detached stream cannot be written."""
+        raise io.UnsupportedOperation("detach")
+
     def _call(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: the stream below this one was closed
             self._error = error
         if self._is_output and self._error is not None:
             # the interpreter would write the buffer on exit
-            with suppress(OSError), open(os.devnull, "w") as nowhere:
+            with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
-            raise OutputError(f"cannot write the output: {self._error.strerror or self._error}") from self._error
+            cause = getattr(self._error, "strerror", None) or str(self._error).rstrip(".")
+            raise OutputError(f"cannot write the output: {cause}") from self._error
 
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Raise OutputError for errors on standard output, and ignore errors on standard error.
 
-    Characters outside the encoding of standard output are written as escapes.
+    Characters outside the encoding of standard output are written as escapes. `OUTPUT` and `ERRORS` write to these
+    streams, also if a function of a study replaces ``sys.stdout`` and ``sys.stderr``, which are restored at the end.
     """
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = _Guarded(sys.stdout, True), _Guarded(sys.stderr, False)
+    guarded: tuple[Any, Any] = _Guarded(sys.stdout, True), _Guarded(sys.stderr, False)
+    sys.stdout, sys.stderr = OUTPUT.file, ERRORS.file = guarded
     try:
         yield
     finally:
         sys.stdout, sys.stderr = streams
+        OUTPUT.file = ERRORS.file = cast(TextIO, None)  # those of `sys`

@@ -1,6 +1,5 @@
 """The command ``summarise``: a selection of the summaries of a store, on the terminal or in a file."""
 
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.errors import BadInputError
 from studies.commands.options import Panels, StorePath, arguments, option, split_names, takes
-from studies.commands.output import ERRORS, print_columns, printable, require_file, say, writing
+from studies.commands.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
 
 if TYPE_CHECKING:
     from pipeline.declare.study import Study
@@ -58,7 +57,7 @@ def summarise(
     content = encode(selected, long, suffix)
     if output is None:
         text = content.decode()
-        print(printable(text) if sys.stdout.isatty() else text, end="")
+        print(printable(text) if OUTPUT.is_terminal else text, end="", file=OUTPUT.file)
         return
     from studies.report.page import write_whole
 

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from distributed import Client
 
 from pipeline.clusters.check import (
     OWN_PACKAGES,
@@ -378,3 +379,13 @@ def test_obstacles(monkeypatch, tmp_path):
     assert "no Kubernetes configuration" in obstacle(kubernetes)
     (tmp_path / "config").write_text("")
     assert obstacle(kubernetes) == ""
+
+
+def test_check_by_a_client_without_connection_is_refused_in_one_line(monkeypatch):
+    client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None, set_as_default=False)
+    with closing(client):
+        monkeypatch.setattr(client, "get_versions", lambda **options: {})
+        with pytest.raises(BadInputError, match=r"^the connection to the scheduler was lost before its workers were"):
+            check_workers(client)
+    with pytest.raises(BadInputError, match=r"^the connection to the scheduler was lost before its workers were"):
+        check_workers(client)

@@ -236,7 +236,7 @@ def test_failures_of_a_deterministic_panel_have_a_reason(reason, result):
         ("x must have shape (1,), got (2,)", lambda n: {"x": np.ones(n + 1)}),
         ("x must have shape (1,), got ()", lambda n: {"x": 1.0}),
         ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
-        ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
+        ("False for none, shape (1,), got shape (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
         ("x must be real numbers, got dtype <U3", lambda n: {"x": ["one"] * n}),
         ("a method must return a dictionary with ['x'], got NoneType", lambda n: None),
         ("a method must return a dictionary with ['x'], got str", lambda n: "x"),
@@ -434,6 +434,58 @@ def test_missing_reason_is_no_failure(error):
     outcome = outcome_of(lambda data, *_: {"x": data, "error": error}, trials=3)
     assert outcome.error.tolist() == ["", "bad", ""]
     assert outcome.status.tolist() == [OK, FAILED, OK]
+
+
+WITHOUT_REASON = "the method reported a failure without a reason"
+
+
+@pytest.mark.parametrize(
+    ("error", "causes"),
+    [
+        ([False, "bad", False], ["", "bad", ""]),
+        (np.array([False, True, False]), ["", WITHOUT_REASON, ""]),
+        ([np.False_, np.True_, None], ["", WITHOUT_REASON, ""]),
+        (np.zeros(3, bool), [""] * 3),
+        (None, [""] * 3),
+        ("", [""] * 3),
+        (False, [""] * 3),
+        (np.ma.masked, [""] * 3),
+        (np.nan, [""] * 3),
+        ("all are bad", ["all are bad"] * 3),
+        (True, [WITHOUT_REASON] * 3),
+        (ValueError("bad"), ["bad"] * 3),
+    ],
+    ids=repr,
+)
+def test_reported_failures_of_other_types(error, causes):
+    outcome = outcome_of(lambda data, *_: {"x": data, "error": error}, trials=3)
+    assert outcome.error.tolist() == causes
+    assert outcome.status.tolist() == [FAILED if cause else OK for cause in causes]
+
+
+@pytest.mark.parametrize(
+    ("error", "got"),
+    [
+        ([0, 1, 0], "got 0 of type int"),
+        (np.array([0.0, 1.0, 0.0]), "got 0.0 of type float"),
+        (3, "got 3 of type int"),
+        (["", "bad"], "shape (3,), got shape (2,)"),
+        ([["", "bad", ""]], "shape (3,), got shape (1, 3)"),
+        ("bad", "shape (3,), got shape ()"),
+        (True, "shape (3,), got shape ()"),
+    ],
+    ids=repr,
+)
+def test_reported_failures_must_be_reasons_of_trials(error, got):
+    text = "'error' must have one entry per trial, a text or an exception for a failure, and None, '' or False for none"
+    with pytest.raises(ValueError, match=re.escape(f"{text}, {got}")):
+        as_reasons(error, {"trial": range(3)})
+
+
+def test_reported_failure_of_a_deterministic_panel_may_be_a_text():
+    for error, cause in (("bad", "bad"), (["bad"], "bad"), (None, ""), (False, "")):
+        outcome = outcome_of(lambda *_, error=error: {"x": 3.0, "error": error}, trials=None)
+        assert outcome.error.tolist() == [cause]
 
 
 def test_reasons_in_another_order_than_the_trials_are_refused():
@@ -822,7 +874,7 @@ def test_masks_of_lazy_arrays_are_kept():
 @pytest.mark.parametrize("reason", [ValueError(""), AssertionError()])
 def test_reported_failures_without_a_text_are_failures(reason):
     assert describe_reported(reason) == type(reason).__name__
-    assert describe_reported(None) == describe_reported("") == ""
+    assert describe_reported(None) == ""
 
 
 class Counter:

@@ -422,6 +422,20 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
         watch.check()
 
 
+def test_the_monitor_waits_for_a_client_that_connects_again(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    class Client:
+        def scheduler_info(self, n_workers):
+            return {}
+
+    watch = Monitor(Client())
+    clock.now += 11
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch.check()
+
+
 @pytest.mark.parametrize(
     ("state", "n_frozen", "text"),
     [

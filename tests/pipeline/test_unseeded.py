@@ -264,3 +264,29 @@ def test_simulation_with_missing_values_can_be_repeated(name):
     for is_changed in (False, True):
         calls.clear()
         assert bool(find_unseeded(study, first_trials(study.panels[0])[0])) == is_changed
+
+
+def wide_study(method, **changes):
+    """Return a study whose measure has as many values per trial as a block has trials."""
+    options = {"measures": (Measure("x", "numbers", dims=("part",)),), "outputs": (Factor("part", (0, 1), ""),)}
+    return study_of(Method("m", method), **{**options, "trials": 4, **changes})
+
+
+def test_transposed_values_are_refused_although_they_have_the_shape_of_a_block(tmp_path):
+    transposed = wide_study(lambda data, setting, streams: {"x": np.stack([data, 2 * data])})
+    assert evaluate_block(transposed, Block("p", 0, range(2)), transposed.panel("p").settings())[0].cause == ""
+    message = (
+        r"^method m of panel p must return values with trials along the first axis: x must have shape \(1, 2\), got "
+        r"\(2, 1\) for one trial; transpose them$"
+    )
+    with pytest.raises(BadInputError, match=message):
+        run(transposed, tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+    upright = wide_study(lambda data, setting, streams: {"x": np.stack([data, 2 * data], axis=1)})
+    assert run(upright, tmp_path / "s.zarr").complete
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3,), (2, 2)])
+def test_first_trial_of_another_wrong_shape_is_a_failure(shape):
+    study = wide_study(lambda data, setting, streams: {"x": np.ones(shape)})
+    assert find_unseeded(study, first_trials(study.panel("p"))[0]) == ""

@@ -59,11 +59,9 @@ def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypat
 
 
 def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, monkeypatch):
-    info = checks.Client.scheduler_info
-    gone = {"tcp://127.0.0.1:9": {}}
-    monkeypatch.setattr(
-        checks.Client, "scheduler_info", lambda *args, **options: {"workers": info(*args, **options)["workers"] | gone}
-    )
+    threads = checks.Client.nthreads
+    gone = {"tcp://127.0.0.1:9": 1}
+    monkeypatch.setattr(checks.Client, "nthreads", lambda *args: {**threads(*args), **gone})
     assert pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile).complete
 
 

@@ -1,0 +1,123 @@
+"""Tests that a command ends with its exit code, whatever functions of a study leave running or do to its streams."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.blocks.failures import call
+
+ROOT = Path(__file__).parents[2]
+STUDY = """
+import io, multiprocessing, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from pipeline import Measure, Method, Panel, Study
+
+
+def leave_thread():
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+def leave_executor():
+    ThreadPoolExecutor(1).submit(time.sleep, 600)
+
+
+def leave_process():
+    multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,)).start()
+
+
+def close_streams():
+    print("a method prints")
+    sys.stdout.close()
+    sys.stderr.close()
+    print("and goes on")
+
+
+def replace_streams():
+    sys.stdout, sys.stderr = io.StringIO(), None
+
+
+def close_buffer():
+    sys.stdout.buffer.close()
+
+
+def panel(name, action):
+    def method(data, setting, streams):
+        action()
+        return {"x": data}
+
+    data = lambda cell, streams: np.arange(1.0, 1.0 + len(streams.trials))
+    return Panel(name, "", data, (Method("a", method),), (Measure("x", "a number"),), trials=2)
+
+
+actions = (leave_thread, leave_executor, leave_process, close_streams, replace_streams, close_buffer)
+STUDY = Study("left", "Left", "To end.", tuple(panel(one.__name__.replace("_", "-"), one) for one in actions), seed=1)
+"""
+
+
+def run_panels(folder, *panels, cluster="threads"):
+    """Run panels as the installed command does, which must end within the time limit."""
+    (folder / "left.py").write_text(STUDY)
+    words = [word for name in panels for word in ("--panel", name)]
+    return subprocess.run(
+        [
+            sys.executable, "-c", "from studies.cli import run_process; run_process()", "run", "left.py",
+            "--store", "s.zarr", *words, "--cluster", cluster,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )  # fmt: skip
+
+
+def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
+    done = run_panels(tmp_path, "leave-thread", "leave-executor", "leave-process")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
+    ended = "dpstudies: ended threads or processes that functions of the study had started and left running"
+    assert done.stderr.splitlines()[-1] == ended
+
+
+@pytest.mark.parametrize(
+    ("panel", "printed"), [("close-streams", ["a method prints", "and goes on"]), ("replace-streams", [])]
+)
+def test_run_goes_on_if_a_method_closes_or_replaces_the_streams(tmp_path, panel, printed):
+    done = run_panels(tmp_path, panel)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == printed or not printed
+    assert lines[-1] == "complete; next: dpstudies report s.zarr"
+    assert done.stderr.splitlines()[-1].startswith("2 of 2 evaluations")
+
+
+@pytest.mark.slow
+def test_closed_file_of_the_output_gives_a_one_line_error(tmp_path):
+    done = run_panels(tmp_path, "close-buffer")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "dpstudies: cannot write the output: I/O operation on closed file"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_threads_and_streams_on_processes(tmp_path):
+    done = run_panels(tmp_path, "leave-thread", "leave-executor", "replace-streams", cluster="processes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
+
+
+def test_function_of_a_study_cannot_close_the_streams_for_others(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.StringIO())
+    call(lambda: (sys.stdout.close(), sys.stderr.close()))
+    print("another function prints")
+    print("another function prints", file=sys.stderr)
+    sys.stdout.close()
+    sys.stderr.close()
