@@ -31,7 +31,8 @@ def leaf_log_weights(first, size, r, rate, out):
 def convolve(f, left, g, right, sign, low, width, place, out):
     """Write Σ f(s)·g(sign·(t − s)) at t = low, …, low + width − 1 for pairs of messages; `right` −1 copies f.
 
-    Four values of the shorter message are used at once, which loads and stores sums a quarter as often.
+    Four values of the shorter message are used at once, which loads and stores sums a quarter as often. Loops over
+    slices from 0 are compiled to vector instructions, unlike loops with offsets, which may be negative.
     """
     most = max(f.size.max(), g.size.max()) if left.size else 0
     one, two = np.zeros(most + 6), np.zeros(most + 6)  # values with three zeros on both sides
@@ -52,9 +53,13 @@ def convolve(f, left, g, right, sign, low, width, place, out):
             out[base + t] = 0.0
         for j in range(0, min(m, n), 4):
             x0, x1, x2, x3, shift = x[j + 3], x[j + 4], x[j + 5], x[j + 6], first + j
-            to = base + shift
-            for k in range(max(0, -shift), min(max(m, n) + 3, width[i] - shift)):
-                out[to + k] += x0 * y[k + 3] + x1 * y[k + 2] + x2 * y[k + 1] + x3 * y[k]
+            begin, end = max(0, -shift), min(max(m, n) + 3, width[i] - shift)
+            if begin >= end:
+                continue
+            sums = out[base + shift + begin : base + shift + end]
+            y0, y1, y2, y3 = y[begin + 3 : end + 3], y[begin + 2 : end + 2], y[begin + 1 : end + 1], y[begin:end]
+            for k in range(sums.size):
+                sums[k] += x0 * y0[k] + x1 * y1[k] + x2 * y2[k] + x3 * y3[k]
 
 
 @kernel
