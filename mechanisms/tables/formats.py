@@ -344,6 +344,15 @@ def _log_point(code: int, z: Floats, scale: Floats, log_sum: Floats) -> Floats:
     return -0.5 * u * u - log_sum
 
 
+def gaussian_terms(factors: Factors) -> Floats:
+    """Return what is subtracted from −u²/2 in log likelihoods of values with Gaussian noise, shape (2, nodes)."""
+    is_discrete = factors.kind == 2 * _DISCRETE
+    return np.array([
+        np.where(is_discrete, factors.log_sum, np.log(factors.scale)),
+        np.where(is_discrete, 0.0, 0.5 * math.log(2.0 * math.pi)),
+    ])  # fmt: skip
+
+
 def _log_interval(code: int, a: Floats, b: Floats, scale: Floats) -> Floats:
     """Return ln Pr[a ≤ z ≤ b]; `a` and `b` are integers for integer noise, and `a` may be −∞."""
     flip = a > -b  # the interval is mostly positive: the noise is symmetric

@@ -28,6 +28,35 @@ def leaf_log_weights(first, size, r, rate, out):
 
 
 @kernel
+def gaussian_log_weights(
+    first, last, stride, log_stride, spike, prior, rate, constant, centre, scale, terms, tilt, x, out
+):
+    """Write counts x of each leaf, and their log weights with Gaussian noise, −∞ beyond the last count.
+
+    Counts have a stride, or if `spike` > 0 follow each other up to that number, and are then middles of strides, with
+    the log of the stride added. `prior` has ln w(x) − x·rate − constant, or is left out for strides with `spike` 0 and
+    a row of zeros. The log likelihood is −u²/2 less two terms, u = (centre − x)/scale.
+    """
+    for i in range(first.size):
+        row = 0 if spike > 0 or stride[i] == 1.0 else 1
+        for j in range(x.shape[1]):
+            if spike == 0:
+                at = first[i] + stride[i] * j
+            elif j < spike:
+                at = first[i] + j
+            else:
+                at = first[i] + j + (j - spike) * (stride[i] - 1.0) + np.floor(0.5 * stride[i])
+            x[i, j] = at
+            if at > last[i]:
+                out[i, j] = -np.inf
+                continue
+            u = (centre[i] - at) / scale[i]
+            weight = prior[row, int(at)] + at * rate[i] + constant[i]
+            value = weight + (-0.5 * u * u - terms[0, i] - terms[1, i]) + tilt[i] * at
+            out[i, j] = value + log_stride[i] if 0 < spike <= j else value
+
+
+@kernel
 def convolve(f, left, g, right, sign, low, width, place, out):
     """Write Σ f(s)·g(sign·(t − s)) at t = low, …, low + width − 1 for pairs of messages; `right` −1 copies f.
 
@@ -80,8 +109,9 @@ def normalise(values, place, width, cut, out, skip, size, total, dropped):
         while high > low + 1 and gone + values[base + high - 1] <= cut[i] * whole:
             gone += values[base + high - 1]
             high -= 1
-        for j in range(high - low):
-            out[to + j] = values[base + low + j] / whole
+        kept, shares = values[base + low : base + high], out[to : to + high - low]
+        for j in range(kept.size):
+            shares[j] = kept[j] / whole
         skip[i], size[i], total[i], dropped[i] = low, high - low, whole, (lost + gone) / whole
         to += high - low
 

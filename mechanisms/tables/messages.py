@@ -275,8 +275,11 @@ class Messages:
             self.log_sum[at] += top + (self.plan.outer[at] - self.plan.inner[at]) * low[real]
         self._store(nodes, values, low, width, np.where(is_long, max(self.cut, _FOURIER_CUT), self.cut))
 
-    def descend(self, above: Floats | None = None, highest: float = 1.0) -> None:
-        """Compute messages from above, given that of the root, or 1; then marginals and the bounds of the error."""
+    def descend(self, above: Floats | None = None, highest: float = 1.0, largest: float = np.inf) -> None:
+        """Compute messages from above, given that of the root, or 1, and the bounds of the error.
+
+        Raise VanishedError as soon as the bounds exceed `largest`.
+        """
         forest, roots = self.forest, self.forest.levels[0]
         self.out, self.highest = np.empty(self.used), np.full(self.size.size, highest)
         self.omitted = float(self.lost[roots].sum()) if above is None else 0.0
@@ -285,6 +288,8 @@ class Messages:
             inner = forest.inner(nodes)
             for some in _pieces(inner, self.size[inner], self._at_once(inner)):
                 self._descend_from(some)
+            if self.omitted + self.rounding > largest:
+                raise VanishedError
 
     def multiply(self) -> None:
         """Compute the marginals, which replace the messages from above."""
