@@ -28,6 +28,18 @@ def leaf_log_weights(first, size, r, rate, out):
 
 
 @kernel
+def add_gaussian(first, size, centre, scale, terms, out):
+    """Add log likelihoods of Gaussian noise at runs of counts: −u²/2 less two terms, u = (centre − x)/scale."""
+    place = 0
+    for i in range(first.size):
+        values = out[place : place + size[i]]
+        for j in range(values.size):
+            u = (centre[i] - (first[i] + j)) / scale[i]
+            values[j] += -0.5 * u * u - terms[0, i] - terms[1, i]
+        place += size[i]
+
+
+@kernel
 def gaussian_log_weights(
     first, last, stride, log_stride, spike, prior, rate, constant, centre, scale, terms, tilt, x, out
 ):

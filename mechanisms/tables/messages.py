@@ -203,7 +203,11 @@ class Messages:
         place = np.cumsum(width) - width
         value = np.empty(int(width.sum()))
         kernels.leaf_log_weights(low, width, weights.r, weights.rate + outer, value)
-        value += self.factors.log(np.repeat(nodes, width), _runs(low, width))
+        factors = select(self.factors, nodes)
+        if factors.is_gaussian:
+            kernels.add_gaussian(low, width, factors.low, factors.scale, factors.gaussian_terms(), value)
+        else:
+            value += self.factors.log(np.repeat(nodes, width), _runs(low, width))
         top = np.maximum.reduceat(value, place)
         value = np.exp(value - np.repeat(top, width))
         self.log_sum[nodes] = top + weights.log(low) + outer * low

@@ -20,7 +20,7 @@ import numpy as np
 from mechanisms.arguments import Floats, Integers
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors, gaussian_terms
+from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors
 from mechanisms.tables.priors import Weights, log_coefficient
 
 _AROUND = 12.0  # distance between counts of similar tilts at which searches start
@@ -92,9 +92,7 @@ class Leaves:
         self.nodes, self.has_spikes = forest.leaves, has_spikes
         self.factors, self.weights = select(factors, self.nodes), select(weights, self.nodes)
         self.low = self.factors.least.astype(np.float64)
-        self.is_gaussian = bool(np.isin(self.factors.kind, [GAUSSIAN, GAUSSIAN + 2]).all())
-        if self.is_gaussian:
-            self.terms = gaussian_terms(self.factors)
+        self.is_gaussian, self.terms = self.factors.is_gaussian, self.factors.gaussian_terms()
         self.extend(cap)
         self.near = np.full((3, self.nodes.size), np.nan)  # modes, and last and first counts of the last windows
 
@@ -136,18 +134,10 @@ class Leaves:
             points = np.where(self.factors.kind[which] >= GAUSSIAN, *_POINTS)
             stride = np.maximum(1.0, np.ceil(width / points))
             step = np.arange(int((width / stride).max()) + 1.0)
-            if table is not None:
-                x, value = self._log_by_table(table, tilt, first, last, stride, step.size, which)
-            elif self.has_spikes:  # counts next to a spike at 0, and then middles of strides
-                step = np.append(np.arange(_SPIKE), _SPIKE + step)
-                beyond = np.maximum(step - _SPIKE, 0.0) * (stride[:, None] - 1.0)
-                x = first[which, None] + step + beyond + (step >= _SPIKE) * np.floor(0.5 * stride[:, None])
-                value = self.log(x, tilt, True, which) + (step >= _SPIKE) * np.log(stride[:, None])
-            else:
-                x = first[which, None] + stride[:, None] * step
-                value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
             if table is None:
-                value = np.where(x <= last[which, None], value, -np.inf)
+                x, value = self._points(tilt, first, last, stride, step, which)
+            else:
+                x, value = self._points_by_table(table, tilt, first, last, stride, step.size, which)
             share = np.exp(value - value.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
             mean[which] = np.einsum("ij,ij->i", share, x)
@@ -163,10 +153,24 @@ class Leaves:
         exact = log_coefficient(column, x)[0] if r[0] != 1.0 else np.zeros(x.size)
         return np.array([exact, np.zeros(x.size) if 0.0 < r[0] < 1.0 else exact])
 
-    def _log_by_table(
+    def _points(
+        self, tilt: Floats, first: Floats, last: Floats, stride: Floats, step: Floats, which: slice
+    ) -> tuple[Floats, Floats]:
+        """Return counts of some leaves with a stride, and their log weights, −∞ beyond the last, (leaves, points)."""
+        if self.has_spikes:  # counts next to a spike at 0, and then middles of strides
+            step = np.append(np.arange(_SPIKE), _SPIKE + step)
+            beyond = np.maximum(step - _SPIKE, 0.0) * (stride[:, None] - 1.0)
+            x = first[which, None] + step + beyond + (step >= _SPIKE) * np.floor(0.5 * stride[:, None])
+            value = self.log(x, tilt, True, which) + (step >= _SPIKE) * np.log(stride[:, None])
+        else:
+            x = first[which, None] + stride[:, None] * step
+            value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
+        return x, np.where(x <= last[which, None], value, -np.inf)
+
+    def _points_by_table(
         self, table: Floats, tilt: Floats, first: Floats, last: Floats, stride: Floats, n_steps: int, which: slice
     ) -> tuple[Floats, Floats]:
-        """Return counts of some leaves with Gaussian noise, and their log weights, as `moments` does, in one loop."""
+        """Return the same as `_points` for leaves with Gaussian noise, in one loop."""
         n_points = n_steps + (_SPIKE if self.has_spikes else 0)
         x, value = np.empty((2, stride.size, n_points))
         kernels.gaussian_log_weights(
