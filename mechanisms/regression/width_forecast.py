@@ -222,7 +222,9 @@ def _state_assumptions(box: PublicBox, guesses: Mapping[str, Guess], indicators:
         f"slopes that are small or explain all of the spread of {response}",
     ]
     if box.p > 2:
-        parts.append(f"correlations of features of 0 to {_NUMBERS:g}, of levels of 0 to {_LEVELS:g}")
+        kinds = {"features": (_NUMBERS, set(box.names[:-1]) - set(indicators)), "levels": (_LEVELS, set(indicators))}
+        largest = ", ".join(f"of {kind} of 0 to {most:g}" for kind, (most, names) in kinds.items() if names)
+        parts.append(f"correlations {largest}")
     without = set(box.names[:-1]) - set(guesses)
     if without - set(indicators):
         low, *_, high = sorted(50 * spread for spread in _SPREADS)

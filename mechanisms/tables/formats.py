@@ -193,6 +193,17 @@ class Factors(NamedTuple):
             found[which] = _log_of(int(one), counts[which], *(column[which] for column in columns))
         return found
 
+    @property
+    def is_gaussian(self) -> bool:
+        """True if all values are known and have Gaussian or discrete Gaussian noise."""
+        return bool(np.isin(self.kind, [GAUSSIAN, 2 * _DISCRETE]).all())
+
+    def gaussian_terms(self) -> Floats:
+        """Return what is subtracted from −u²/2 in log likelihoods with Gaussian noise, shape (2, nodes)."""
+        is_discrete = self.kind == 2 * _DISCRETE
+        log_scale = np.where(is_discrete, self.log_sum, np.log(self.scale))
+        return np.array([log_scale, np.where(is_discrete, 0.0, 0.5 * math.log(2.0 * math.pi))])
+
     def slope(self, node: Integers, counts: Floats) -> Floats:
         """Return the derivative of the log likelihood at real counts, by central differences."""
         step = np.maximum(0.5, np.where(self.kind[node] == RANDOM, 0.0, 1e-3 * self.scale[node]))

@@ -28,10 +28,52 @@ def leaf_log_weights(first, size, r, rate, out):
 
 
 @kernel
+def add_gaussian(first, size, centre, scale, terms, out):
+    """Add log likelihoods of Gaussian noise at runs of counts: −u²/2 less two terms, u = (centre − x)/scale."""
+    place = 0
+    for i in range(first.size):
+        values = out[place : place + size[i]]
+        for j in range(values.size):
+            u = (centre[i] - (first[i] + j)) / scale[i]
+            values[j] += -0.5 * u * u - terms[0, i] - terms[1, i]
+        place += size[i]
+
+
+@kernel
+def gaussian_log_weights(
+    first, last, stride, log_stride, spike, prior, rate, constant, centre, scale, terms, tilt, x, out
+):
+    """Write counts x of each leaf, and their log weights with Gaussian noise, −∞ beyond the last count.
+
+    Counts have a stride, or if `spike` > 0 follow each other up to that number, and are then middles of strides, with
+    the log of the stride added. `prior` has ln w(x) − x·rate − constant, or is left out for strides with `spike` 0 and
+    a row of zeros. The log likelihood is −u²/2 less two terms, u = (centre − x)/scale.
+    """
+    for i in range(first.size):
+        row = 0 if spike > 0 or stride[i] == 1.0 else 1
+        for j in range(x.shape[1]):
+            if spike == 0:
+                at = first[i] + stride[i] * j
+            elif j < spike:
+                at = first[i] + j
+            else:
+                at = first[i] + j + (j - spike) * (stride[i] - 1.0) + np.floor(0.5 * stride[i])
+            x[i, j] = at
+            if at > last[i]:
+                out[i, j] = -np.inf
+                continue
+            u = (centre[i] - at) / scale[i]
+            weight = prior[row, int(at)] + at * rate[i] + constant[i]
+            value = weight + (-0.5 * u * u - terms[0, i] - terms[1, i]) + tilt[i] * at
+            out[i, j] = value + log_stride[i] if 0 < spike <= j else value
+
+
+@kernel
 def convolve(f, left, g, right, sign, low, width, place, out):
     """Write Σ f(s)·g(sign·(t − s)) at t = low, …, low + width − 1 for pairs of messages; `right` −1 copies f.
 
-    Four values of the shorter message are used at once, which loads and stores sums a quarter as often.
+    Four values of the shorter message are used at once, which loads and stores sums a quarter as often. Loops over
+    slices from 0 are compiled to vector instructions, unlike loops with offsets, which may be negative.
     """
     most = max(f.size.max(), g.size.max()) if left.size else 0
     one, two = np.zeros(most + 6), np.zeros(most + 6)  # values with three zeros on both sides
@@ -52,9 +94,13 @@ def convolve(f, left, g, right, sign, low, width, place, out):
             out[base + t] = 0.0
         for j in range(0, min(m, n), 4):
             x0, x1, x2, x3, shift = x[j + 3], x[j + 4], x[j + 5], x[j + 6], first + j
-            to = base + shift
-            for k in range(max(0, -shift), min(max(m, n) + 3, width[i] - shift)):
-                out[to + k] += x0 * y[k + 3] + x1 * y[k + 2] + x2 * y[k + 1] + x3 * y[k]
+            begin, end = max(0, -shift), min(max(m, n) + 3, width[i] - shift)
+            if begin >= end:
+                continue
+            sums = out[base + shift + begin : base + shift + end]
+            y0, y1, y2, y3 = y[begin + 3 : end + 3], y[begin + 2 : end + 2], y[begin + 1 : end + 1], y[begin:end]
+            for k in range(sums.size):
+                sums[k] += x0 * y0[k] + x1 * y1[k] + x2 * y2[k] + x3 * y3[k]
 
 
 @kernel
@@ -75,8 +121,9 @@ def normalise(values, place, width, cut, out, skip, size, total, dropped):
         while high > low + 1 and gone + values[base + high - 1] <= cut[i] * whole:
             gone += values[base + high - 1]
             high -= 1
-        for j in range(high - low):
-            out[to + j] = values[base + low + j] / whole
+        kept, shares = values[base + low : base + high], out[to : to + high - low]
+        for j in range(kept.size):
+            shares[j] = kept[j] / whole
         skip[i], size[i], total[i], dropped[i] = low, high - low, whole, (lost + gone) / whole
         to += high - low
 

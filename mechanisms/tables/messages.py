@@ -40,6 +40,8 @@ DIRECT = 1 << 17  # largest number of products of a convolution without Fourier 
 _FOURIER_CUT = 2e-15  # the same for Fourier transforms, whose tails are rounding errors
 _ROUNDING = 2e-16  # error of a Fourier convolution relative to the product of the Euclidean norms
 _AT_ONCE = 1 << 20  # number of values that are computed at once
+_IN_CACHE = 1 << 16  # the same without Fourier transforms, whose last digits depend on the number of rows
+_ROOM = 4  # values of all messages for which memory is reserved, per value of the leaves; more are rare
 _UNDERFLOW = 1e-290  # share of a message that may be lost by underflow
 
 
@@ -94,9 +96,9 @@ def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Win
     return found
 
 
-def _pieces(nodes: Integers, size: Integers) -> list[Integers]:
-    """Divide nodes into runs with about `_AT_ONCE` values."""
-    return np.split(nodes, np.flatnonzero(np.diff(np.cumsum(size) // _AT_ONCE)) + 1) if nodes.size else []
+def _pieces(nodes: Integers, size: Integers, at_once: int = _AT_ONCE) -> list[Integers]:
+    """Divide nodes into runs with about `at_once` values."""
+    return np.split(nodes, np.flatnonzero(np.diff(np.cumsum(size) // at_once)) + 1) if nodes.size else []
 
 
 def _runs(first: Integers, size: Integers) -> Integers:
@@ -149,16 +151,18 @@ class Messages:
         self.cut = 0.0 if is_direct else cut
         self.start, self.offset, self.size = np.zeros((3, forest.above.size), np.int64)
         self.log_sum, self.lost, self.rounded, self.peak = np.zeros((4, forest.above.size))
-        self.values, self.used = np.empty(1 << 12), 0
+        leaves = np.setdiff1d(forest.leaves, list(given), assume_unique=True)
+        width = plan.last[leaves] - plan.first[leaves] + 1
+        self.values, self.used = np.empty(max(_ROOM * int(width.sum()), 1 << 12)), 0
         for node, known in given.items():
             self._store(np.array([node]), known.values, np.array([known.start]), np.array([known.values.size]), cut=0.0)
             self.log_sum[node], self.lost[node], self.rounded[node] = known.log_sum, known.lost, known.rounded
-        leaves = np.setdiff1d(forest.leaves, list(given), assume_unique=True)
-        for nodes in _pieces(leaves, plan.last[leaves] - plan.first[leaves] + 1):
+        for nodes in _pieces(leaves, width, _IN_CACHE):
             self._add_leaves(nodes, weights)
         for nodes in forest.levels[::-1]:
-            for inner in _pieces(one := forest.inner(nodes), 2 * self.size[forest.left[one]]):
-                self._combine(inner)
+            inner = forest.inner(nodes)
+            for some in _pieces(inner, 2 * self.size[forest.left[inner]], self._at_once(inner)):
+                self._combine(some)
 
     @property
     def up(self) -> Windows:
@@ -199,7 +203,11 @@ class Messages:
         place = np.cumsum(width) - width
         value = np.empty(int(width.sum()))
         kernels.leaf_log_weights(low, width, weights.r, weights.rate + outer, value)
-        value += self.factors.log(np.repeat(nodes, width), _runs(low, width))
+        factors = select(self.factors, nodes)
+        if factors.is_gaussian:
+            kernels.add_gaussian(low, width, factors.low, factors.scale, factors.gaussian_terms(), value)
+        else:
+            value += self.factors.log(np.repeat(nodes, width), _runs(low, width))
         top = np.maximum.reduceat(value, place)
         value = np.exp(value - np.repeat(top, width))
         self.log_sum[nodes] = top + weights.log(low) + outer * low
@@ -236,6 +244,12 @@ class Messages:
         """Return the positions of the nodes that have a factor, or children with another tilt."""
         return np.flatnonzero((self.factors.kind[nodes] >= 0) | (self.plan.outer[nodes] != self.plan.inner[nodes]))
 
+    def _at_once(self, nodes: Integers) -> int:
+        """Return the number of values of nodes to compute at once, smaller if no convolution is a Fourier transform."""
+        one, two = self.size[self.forest.left[nodes]], self.size[self.forest.right[nodes]]
+        is_pair = self.forest.right[nodes] >= 0
+        return _AT_ONCE if not self.is_direct and np.any(is_pair & (one * two > DIRECT)) else _IN_CACHE
+
     def _combine(self, nodes: Integers) -> None:
         """Compute the messages of inner nodes whose children are done."""
         f, left, right = self.up, self.forest.left[nodes], self.forest.right[nodes]
@@ -265,15 +279,21 @@ class Messages:
             self.log_sum[at] += top + (self.plan.outer[at] - self.plan.inner[at]) * low[real]
         self._store(nodes, values, low, width, np.where(is_long, max(self.cut, _FOURIER_CUT), self.cut))
 
-    def descend(self, above: Floats | None = None, highest: float = 1.0) -> None:
-        """Compute messages from above, given that of the root, or 1; then marginals and the bounds of the error."""
+    def descend(self, above: Floats | None = None, highest: float = 1.0, largest: float = np.inf) -> None:
+        """Compute messages from above, given that of the root, or 1, and the bounds of the error.
+
+        Raise VanishedError as soon as the bounds exceed `largest`.
+        """
         forest, roots = self.forest, self.forest.levels[0]
         self.out, self.highest = np.empty(self.used), np.full(self.size.size, highest)
         self.omitted = float(self.lost[roots].sum()) if above is None else 0.0
         self.out[_runs(self.offset[roots], self.size[roots])] = 1.0 if above is None else above
         for nodes in forest.levels:
-            for inner in _pieces(one := forest.inner(nodes), self.size[one]):
-                self._descend_from(inner)
+            inner = forest.inner(nodes)
+            for some in _pieces(inner, self.size[inner], self._at_once(inner)):
+                self._descend_from(some)
+            if self.omitted + self.rounding > largest:
+                raise VanishedError
 
     def multiply(self) -> None:
         """Compute the marginals, which replace the messages from above."""

@@ -201,7 +201,7 @@ class Weights(NamedTuple):
         r = np.where(is_exact | (r == 0.0), r, np.maximum(r, 1.0))
         found, some = np.zeros(np.broadcast_shapes(r.shape, np.shape(x))), (r != 1.0).ravel()
         if some.any():
-            found[some] = _log_coefficient(r[some], np.broadcast_to(x, found.shape)[some])
+            found[some] = log_coefficient(r[some], np.broadcast_to(x, found.shape)[some])
         return found + x * rate + constant
 
     def log_ratio(self, x: Floats) -> Floats:
@@ -215,7 +215,7 @@ class Weights(NamedTuple):
         return np.where(falls, self.r / np.where(falls, np.expm1(-np.minimum(self.rate, 0.0)), 1.0), mean)
 
 
-def _log_coefficient(r: Floats, x: Floats | Integers) -> Floats:
+def log_coefficient(r: Floats, x: Floats | Integers) -> Floats:
     """Return ln Γ(x + r) − ln Γ(r) − ln x!, or −ln x! if r is 0, at counts x, for columns r."""
     at: Any = ...
     if x.max() < x.size - 1 and np.all(r == r.flat[0]):  # many equal counts

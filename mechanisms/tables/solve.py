@@ -23,6 +23,7 @@ _OMITTED_LARGE = 1e-17, 1e-7  # the same times the squared number of nodes, and 
 _POOR = 2e-9  # bound of the omitted mass with which sums of products end the attempts
 _ROUNDING = 1e-10  # bound of the rounding errors beyond which no Fourier transforms are used
 _LARGEST = 1e-6  # bound of the error beyond which there is no result
+_HOPELESS = 1.0  # bound of the error beyond which an attempt ends early if tilts with spikes follow
 _ATTEMPTS = 8
 _ERROR = 1e-4  # largest bound of the error of an evidence
 _EVIDENCE = 28.0, 1e-12  # depth of the windows of leaves and largest omitted share of evidences without bounds
@@ -82,11 +83,11 @@ class Solution:
             self.loaded[part, option] = self._messages(self.table.parts[part][1], option, {})
         return self.loaded[part, option]
 
-    def descend(self) -> None:
-        """Compute marginals and the bounds of the error."""
+    def descend(self, largest: float = np.inf) -> None:
+        """Compute marginals and the bounds of the error; raise VanishedError if these exceed `largest`."""
         top, m = self.top, self.table.total.size
         roots = np.array([root for root, _ in self.table.parts], np.int64)
-        top.descend()
+        top.descend(largest=largest)
         self.omitted, self.rounding = top.omitted, top.rounding
         above = [top.out[top.offset[at] :][: top.size[at]].copy() for at in np.searchsorted(self.nodes, roots)]
         top.multiply()
@@ -226,7 +227,8 @@ def solve(
         products = float(0.5 * (forest.add_up(width)[forest.levels[0]] ** 2).sum())
         is_direct = is_direct and products <= _DIRECT_PRODUCTS[0]
         found = None  # a large table has memory for the arrays of one attempt
-        found, before = _attempt(table, options, is_direct), best.error
+        can_have_spikes = not has_spikes and any(((one.r > 0) & (one.r < 1)).any() for one in table.options)
+        found, before = _attempt(table, options, is_direct, _HOPELESS if can_have_spikes else np.inf), best.error
         is_better = found is not None and found.error <= before
         if found is not None and is_better:
             best, centred = _Attempt(options, is_direct, found.omitted, found.rounding), tilt
@@ -235,7 +237,7 @@ def solve(
             has_direct = is_short and not is_direct
         if best.error <= tolerance:
             break
-        if best.error > _LARGEST and not has_spikes and any(((one.r > 0) & (one.r < 1)).any() for one in table.options):
+        if best.error > _LARGEST and can_have_spikes:
             has_spikes = True
             cap, leaves, limit, tilt = _search(table, None, has_spikes)
             centred, first = tilt, Start(tilt, leaves[len(leaves) // 2].near)
@@ -313,12 +315,14 @@ def _plan(forest: Forest, leaves: Leaves, cap: Floats, tilt: Floats, depth: floa
     return Plan(outer, tilt, cap, first, last)
 
 
-def _attempt(table: Table, options: list[tuple[Weights, Plan]], is_direct: bool) -> Solution | None:
-    """Return the solution; None if no table has a weight above the smallest number."""
+def _attempt(
+    table: Table, options: list[tuple[Weights, Plan]], is_direct: bool, largest: float = np.inf
+) -> Solution | None:
+    """Return the solution; None if no table has a weight above the smallest number, or the error may be `largest`."""
     try:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
             found = Solution(table, options, is_direct)
-            found.descend()
+            found.descend(largest)
     except VanishedError:
         return None
     except MemoryError:

@@ -18,15 +18,17 @@ from collections.abc import Callable
 import numpy as np
 
 from mechanisms.arguments import Floats, Integers
+from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors
-from mechanisms.tables.priors import Weights
+from mechanisms.tables.priors import Weights, log_coefficient
 
 _AROUND = 12.0  # distance between counts of similar tilts at which searches start
 DEPTH = 48.0  # log weight below the maximum at which windows of leaves end
 _POINTS = 64, 128  # number of counts per leaf that the moments use: with Gaussian noise, and with others or none
 _SPIKE = 32  # number of counts from the first on that the moments use if the weights have a spike at 0
-_AT_ONCE = 1 << 13  # number of leaves whose moments are computed at once
+_AT_ONCE = 1 << 9  # number of leaves whose moments are computed at once, in arrays that fit in a cache
+_TABLE = 1 << 16  # largest count for which log weights are looked up
 _STEPS = 40  # largest number of steps
 _NEAR = 0.2  # change of the means, in standard deviations, that ends the search
 _STUCK = 0.05  # the same if steps around a jump of the means, whose grids change with the windows, have been halved
@@ -90,6 +92,7 @@ class Leaves:
         self.nodes, self.has_spikes = forest.leaves, has_spikes
         self.factors, self.weights = select(factors, self.nodes), select(weights, self.nodes)
         self.low = self.factors.least.astype(np.float64)
+        self.is_gaussian, self.terms = self.factors.is_gaussian, self.factors.gaussian_terms()
         self.extend(cap)
         self.near = np.full((3, self.nodes.size), np.nan)  # modes, and last and first counts of the last windows
 
@@ -124,26 +127,58 @@ class Leaves:
     def moments(self, tilt: Floats, first: Floats, last: Floats) -> tuple[Floats, Floats]:
         """Return mean and variance of tilted leaves, from some counts each."""
         mean, variance = np.empty((2, first.size))
+        table = self._log_prior(last.max()) if self.is_gaussian else None
         for begin in range(0, first.size, _AT_ONCE):
             which = slice(begin, begin + _AT_ONCE)
             width = last[which] - first[which]
             points = np.where(self.factors.kind[which] >= GAUSSIAN, *_POINTS)
             stride = np.maximum(1.0, np.ceil(width / points))
             step = np.arange(int((width / stride).max()) + 1.0)
-            if self.has_spikes:  # counts next to a spike at 0, and then middles of strides
-                step = np.append(np.arange(_SPIKE), _SPIKE + step)
-                beyond = np.maximum(step - _SPIKE, 0.0) * (stride[:, None] - 1.0)
-                x = first[which, None] + step + beyond + (step >= _SPIKE) * np.floor(0.5 * stride[:, None])
-                value = self.log(x, tilt, True, which) + (step >= _SPIKE) * np.log(stride[:, None])
+            if table is None:
+                x, value = self._points(tilt, first, last, stride, step, which)
             else:
-                x = first[which, None] + stride[:, None] * step
-                value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
-            value = np.where(x <= last[which, None], value, -np.inf)
+                x, value = self._points_by_table(table, tilt, first, last, stride, step.size, which)
             share = np.exp(value - value.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
             mean[which] = np.einsum("ij,ij->i", share, x)
             variance[which] = np.einsum("ij,ij->i", share, (x - mean[which, None]) ** 2)
         return mean, variance
+
+    def _log_prior(self, last: float) -> Floats | None:
+        """Return ln w(x) − x·rate − constant of all leaves up to a count, and those of strides; None if they differ."""
+        r = self.weights.r
+        if last > _TABLE or np.any(r != r[0]):
+            return None
+        column, x = r[:1, None], np.arange(last + 1.0)[None, :]
+        exact = log_coefficient(column, x)[0] if r[0] != 1.0 else np.zeros(x.size)
+        return np.array([exact, np.zeros(x.size) if 0.0 < r[0] < 1.0 else exact])
+
+    def _points(
+        self, tilt: Floats, first: Floats, last: Floats, stride: Floats, step: Floats, which: slice
+    ) -> tuple[Floats, Floats]:
+        """Return counts of some leaves with a stride, and their log weights, −∞ beyond the last, (leaves, points)."""
+        if self.has_spikes:  # counts next to a spike at 0, and then middles of strides
+            step = np.append(np.arange(_SPIKE), _SPIKE + step)
+            beyond = np.maximum(step - _SPIKE, 0.0) * (stride[:, None] - 1.0)
+            x = first[which, None] + step + beyond + (step >= _SPIKE) * np.floor(0.5 * stride[:, None])
+            value = self.log(x, tilt, True, which) + (step >= _SPIKE) * np.log(stride[:, None])
+        else:
+            x = first[which, None] + stride[:, None] * step
+            value = self.log(x, tilt, stride[:, None] == 1.0, which)  # a spike at 0 has no stride
+        return x, np.where(x <= last[which, None], value, -np.inf)
+
+    def _points_by_table(
+        self, table: Floats, tilt: Floats, first: Floats, last: Floats, stride: Floats, n_steps: int, which: slice
+    ) -> tuple[Floats, Floats]:
+        """Return the same as `_points` for leaves with Gaussian noise, in one loop."""
+        n_points = n_steps + (_SPIKE if self.has_spikes else 0)
+        x, value = np.empty((2, stride.size, n_points))
+        kernels.gaussian_log_weights(
+            first[which], last[which], stride, np.log(stride), _SPIKE if self.has_spikes else 0, table,
+            self.weights.rate[which], self.weights.constant[which], self.factors.low[which], self.factors.scale[which],
+            self.terms[:, which], tilt[which], x, value,
+        )  # fmt: skip
+        return x, value
 
 
 def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats, start: Floats | None) -> Floats:

@@ -340,6 +340,10 @@ REFUSED = [
         GOOD.replace("4,", "?,"),
         "column 'size' must be all numbers or all text, got text in data row 3 where most are numbers",
     ),
+    (
+        "g,g=B,y\nA,1,0\nB,2,1\nA,3,0\nB,5,1\n",
+        "must give columns with different names, got 'g=B' twice, such as a column 'A=B' and",
+    ),
     (IDENTIFIERS, "column 'id' must be numbers or categories, got 12 different texts in 12 rows"),
     ("a,y\n5,0\n5,1\n5,0\n5,1\n", "must have a column that varies in addition to the target 'y', got none"),
     ("a,y\nu,0\nu,1\nu,0\nu,1\n", "must have a column that varies in addition to the target 'y', got none"),

@@ -188,3 +188,20 @@ def test_releases_survive_json():
 def test_bounds_must_be_finite_and_ordered(low, high):
     with pytest.raises(ValueError, match=r"bounds of x must be finite numbers LOW < HIGH, got .*without looking"):
         PublicBox(("x", "y"), (low, 0.0), (high, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({1: (0, 1), "1": (0, 1), "y": (0, 1)}, "columns must have different names, got 1 twice"),
+        ({"intercept": (0, 1), "y": (0, 1)}, "names of other results, intercept and error_variance, got intercept"),
+        ({"x": (0, 1), "error_variance": (0, 1), "y": (0, 1)}, "got error_variance; rename it"),
+    ],
+)
+def test_columns_of_one_name_are_refused(bounds, message):
+    with pytest.raises(ValueError, match=message):
+        PublicBox.of(bounds)
+
+
+def test_a_response_may_have_the_name_of_a_result():
+    assert PublicBox.of({"x": (0, 1), "intercept": (0, 1)}).names == ("x", "intercept")

@@ -30,6 +30,7 @@ from mechanisms.tables import (
     uniform,
 )
 from mechanisms.tables.solve import solve
+from mechanisms.tables.tilts import Leaves
 from tests.statistical import assert_frequencies
 
 NAN = math.nan
@@ -627,3 +628,23 @@ def test_chain_of_twenty_thousand_nodes_is_linear_in_its_depth():
     p = np.exp(log_p - special.logsumexp(log_p))
     assert posterior.mean()[[0, -1]] == pytest.approx(p @ x, rel=1e-9)
     assert posterior.std()[7] == pytest.approx(math.sqrt(p @ (x - p @ x) ** 2), rel=1e-9)
+
+
+@pytest.mark.parametrize("prior", [negative_binomial(0.3, 40.0), negative_binomial(2.5, 40.0), poisson(30.0)])
+@pytest.mark.parametrize("noise", ["gaussian", "discrete-gaussian"])
+@pytest.mark.parametrize("has_spikes", [False, True])
+def test_points_of_leaves_by_a_table_equal_those_of_their_log_weights(prior, noise, has_spikes):
+    """The sums of moments have the same terms to the last digit, so that results do not depend on the way."""
+    rng, m = np.random.default_rng(1), 700
+    scales = np.where(np.arange(m) % 3, 30.0, 2.0)  # windows with strides, and without
+    values = np.round(rng.normal(40.0, 60.0, m))
+    table = tree.read_table(
+        [*values, np.nan], [*(Noise(noise, s) for s in scales), None], [m] * m + [-1], prior, None, None
+    )
+    leaves = Leaves(table.forest, table.factors, table.weights, np.full(table.forest.above.size, 1e6), has_spikes)
+    tilt = rng.normal(0.0, 0.01, m)
+    first, last = leaves.windows(tilt)
+    by_table = leaves.moments(tilt, first, last)
+    assert leaves.is_gaussian
+    leaves.is_gaussian = False
+    np.testing.assert_array_equal(by_table, leaves.moments(tilt, first, last))
