@@ -121,3 +121,24 @@ def test_function_of_a_study_cannot_close_the_streams_for_others(monkeypatch):
     print("another function prints", file=sys.stderr)
     sys.stdout.close()
     sys.stderr.close()
+
+
+FORK = """
+import os, signal, time
+from studies.cli import _Interrupt
+signal.signal(signal.SIGTERM, _Interrupt())
+child = os.fork()
+if not child:
+    time.sleep(60)
+os.kill(child, signal.SIGTERM)
+print(os.WTERMSIG(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_process_ends_without_a_message_when_a_pool_terminates_it():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=90, env=environment,
+        check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("15\n", "")
