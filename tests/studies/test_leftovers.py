@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.blocks.failures import call
@@ -28,7 +29,19 @@ def leave_executor():
 
 
 def leave_process():
-    multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,)).start()
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    process.start()
+    with open("processes.txt", "a") as file:
+        print(process.pid, file=file)
+
+
+def use_pool():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(double, [1, 2]) == [2, 4]
+
+
+def double(number):
+    return 2 * number
 
 
 def close_streams():
@@ -55,7 +68,7 @@ def panel(name, action):
     return Panel(name, "", data, (Method("a", method),), (Measure("x", "a number"),), trials=2)
 
 
-actions = (leave_thread, leave_executor, leave_process, close_streams, replace_streams, close_buffer)
+actions = (leave_thread, leave_executor, leave_process, use_pool, close_streams, replace_streams, close_buffer)
 STUDY = Study("left", "Left", "To end.", tuple(panel(one.__name__.replace("_", "-"), one) for one in actions), seed=1)
 """
 
@@ -84,6 +97,7 @@ def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
     assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
     ended = "dpstudies: ended threads or processes that functions of the study had started and left running"
     assert done.stderr.splitlines()[-1] == ended
+    assert_ended(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +118,24 @@ def test_closed_file_of_the_output_gives_a_one_line_error(tmp_path):
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "dpstudies: cannot write the output: I/O operation on closed file"
     assert "Traceback" not in done.stderr
+
+
+def assert_ended(folder):
+    """Assert that the processes which a method has left running have ended, or end now."""
+    identifiers = [int(line) for line in (folder / "processes.txt").read_text().split()]
+    left = [psutil.Process(number) for number in identifiers if psutil.pid_exists(number)]
+    assert identifiers
+    assert not psutil.wait_procs(left, timeout=10)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["threads", "processes"])
+def test_methods_may_use_multiprocessing(tmp_path, cluster):
+    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
+    done = run_panels(tmp_path, "use-pool", "leave-process", cluster=cluster)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
+    assert_ended(tmp_path)
 
 
 @pytest.mark.slow
