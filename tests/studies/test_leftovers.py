@@ -159,11 +159,17 @@ FORK = """
 import os, signal, time
 from studies.cli import _Interrupt
 signal.signal(signal.SIGTERM, _Interrupt())
+readable, writable = os.pipe()
 child = os.fork()
 if not child:
-    time.sleep(60)
+    try:
+        os.write(writable, b"ready")
+        time.sleep(20)
+    finally:
+        os._exit(1)
+os.read(readable, 5)  # Python drops signals that arrive during the fork
 os.kill(child, signal.SIGTERM)
-print(os.WTERMSIG(os.waitpid(child, 0)[1]))
+print(os.waitpid(child, 0)[1])  # the number of the signal that ended the child
 """
 
 
