@@ -20,7 +20,7 @@ from pipeline.declare.study import Study
 from pipeline.redact import class_name, redact_text, shorten, text_of
 
 _FIRST_ENTRIES, _LAST_ENTRIES = 20, 60  # of a traceback that is cut, such as that of an endless recursion
-_NO_CHILDREN = "; use --cluster threads, or compute in the process of the method"
+_NO_CHILDREN = "; set distributed.worker.daemon to false for this cluster, or use --cluster threads"
 _LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a study is loaded may be larger
 
 
