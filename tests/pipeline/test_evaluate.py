@@ -1027,4 +1027,7 @@ def test_refused_child_process_states_what_to_do(monkeypatch, is_worker):
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
     cause = outcome_of(start, trials=1).cause
     assert "AssertionError: daemonic processes are not allowed to have children" in cause
-    assert cause.endswith("; set distributed.worker.daemon to false for this cluster, or use --cluster threads") == is_worker
+    assert (
+        cause.endswith("; set distributed.worker.daemon to false for this cluster, or use --cluster threads")
+        == is_worker
+    )
