@@ -213,12 +213,20 @@ class _Notes(logging.Handler):
 
 
 class _Interrupt:
-    """Signal handler: the first interrupt stops the run, the second ends the process."""
+    """Signal handler: the first interrupt stops the run, the second ends the process.
+
+    A process that a method forks, such as one of a pool, has this handler as well, and ends as without it.
+    """
 
     def __init__(self) -> None:
         self._count = 0
+        self._process = os.getpid()
 
     def __call__(self, number: int, frame: object) -> None:
+        if os.getpid() != self._process:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self._count += 1
         if self._count > 1:
             os._exit(130)

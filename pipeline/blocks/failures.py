@@ -4,6 +4,7 @@ Every exception that a function of a study raises, also one that is no `Exceptio
 interrupt by the user is none.
 """
 
+import multiprocessing.process
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ from pipeline.declare.study import Study
 from pipeline.redact import class_name, redact_text, shorten, text_of
 
 _FIRST_ENTRIES, _LAST_ENTRIES = 20, 60  # of a traceback that is cut, such as that of an endless recursion
+_NO_CHILDREN = "; set distributed.worker.daemon to false for this cluster, or use --cluster threads"
 _LEAST_DEPTH = sys.getrecursionlimit()  # of calls; a limit that is set before a study is loaded may be larger
 
 
@@ -60,8 +62,16 @@ def describe_exception(study: Study, error: BaseException) -> str:
     file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
     lines = "".join(_entries(error)).rstrip().splitlines()
     kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
-    cause = f"{os.path.basename(imported_from(file))}:{line}: {_first_line(error)}"
+    hint = _NO_CHILDREN if _is_refused_child(error) else ""
+    cause = f"{os.path.basename(imported_from(file))}:{line}: {_first_line(error)}{hint}"
     return redact_text("\n".join([cause, *kept]))
+
+
+def _is_refused_child(error: BaseException) -> bool:
+    """Return True if multiprocessing refused to start a process from a worker process, which is daemonic."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(_traceback(error))]
+    is_refusal = isinstance(error, AssertionError) and files[-1:] == [multiprocessing.process.__file__]
+    return is_refusal and multiprocessing.current_process().daemon
 
 
 def describe_reported(reason: object) -> str:

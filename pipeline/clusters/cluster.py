@@ -1,6 +1,7 @@
 """Connections to Dask clusters: started from a profile, reached at its address, or of the user."""
 
 import logging
+import multiprocessing
 import os
 import re
 import shlex
@@ -130,7 +131,8 @@ def _reach_profile(profile: Profile) -> Iterator[Client]:
     if profile.address is not None:  # the processes of a started cluster may take longer on a busy machine
         settings["distributed.comm.timeouts.connect"] = f"{_CONNECT_SECONDS}s"
     if profile.class_name == "LocalCluster":
-        settings |= _LOCAL_SETTINGS
+        # methods may use multiprocessing, which daemonic processes cannot; workers end with this process all the same
+        settings |= {**_LOCAL_SETTINGS, "distributed.worker.daemon": False}
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
         if profile.address is not None:
@@ -275,11 +277,18 @@ def _start(profile: Profile) -> Any:
 
 
 def _close(cluster: Any) -> None:
-    """Close a cluster, and ignore errors of Dask for rejected jobs, and for workers that start during the shutdown."""
+    """Close a cluster, and ignore errors of Dask for rejected jobs, and for workers that start during the shutdown.
+
+    Its local worker processes that have not ended are killed, since this process would wait for them at its end.
+    """
+    started = {getattr(worker, "pid", None) for worker in getattr(cluster, "workers", {}).values()}
     try:
         cluster.close()
     except (AssertionError, TimeoutError):
         logging.getLogger("distributed").debug("%s was closed incompletely", cluster, exc_info=True)
+    for process in multiprocessing.active_children():
+        if process.pid in started:
+            process.kill()
 
 
 _TLS_VERSION = rules.Rule("771 for TLS 1.2 or 772 for TLS 1.3", lambda value: value in (771, 772))

@@ -1,5 +1,6 @@
 """Preload module of local worker processes, imported by Dask when a worker starts."""
 
+import multiprocessing
 import os
 import signal
 from contextlib import ExitStack
@@ -17,3 +18,9 @@ def dask_setup(worker: Worker) -> None:
     end_with(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _LIFE.enter_context(filtered_logs())
+
+
+def dask_teardown(worker: Worker) -> None:
+    """End the processes that trials have started and left running, for which the worker process would wait."""
+    for process in multiprocessing.active_children():
+        process.kill()

@@ -29,6 +29,7 @@ def import_content(content: str) -> ModuleType:
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_bytes(content.encode())
     partial.replace(path)
+    append_to_path(str(path.parent))  # processes that functions start with `multiprocessing` import the module by name
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

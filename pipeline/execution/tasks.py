@@ -8,12 +8,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Client, Security, Worker, WorkerPlugin
 
 from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, keep_ok
 from pipeline.blocks.one_thread import one_thread
@@ -28,6 +28,7 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.regions import count_positions
 from pipeline.stores.store import ResultStore
 
+_CONNECT_SECONDS = 2
 COMPUTED: set[str] = set()
 """Names of the studies of which this process has computed trials for a store."""
 
@@ -78,11 +79,15 @@ def shipped_task(run: str, session: str = "") -> Task:
 @contextmanager
 def shipped(client: Client, task: Task) -> Iterator[None]:
     """Register a task on all current and future workers of a cluster, and remove it at the end."""
+    address, security = client.scheduler.address, client.security
     try:
         client.register_plugin(ShippedTask(task))
         yield
     finally:
         unship(client, task.run)
+        if client.status in ("closing", "closed"):  # the user has closed the client, or the scheduler has ended
+            with suppress(Exception), closing(_short_client(address, security)) as other:
+                unship(other, task.run)
 
 
 def unship(client: Client, run: str) -> None:
@@ -90,6 +95,10 @@ def unship(client: Client, run: str) -> None:
     if client.status == "running":
         with suppress(Exception):
             client.unregister_worker_plugin(plugin_name(run))
+
+
+def _short_client(address: str, security: Security) -> Client:
+    return Client(address, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:

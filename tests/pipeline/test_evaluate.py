@@ -1,5 +1,6 @@
 """Tests of blocks: values do not depend on the grouping of trials, and every failure is reported."""
 
+import multiprocessing
 import re
 import threading
 import traceback
@@ -1011,3 +1012,22 @@ def test_cause_of_an_exception_is_its_class_and_first_line(error, cause):
 
     outcome = outcome_of(raises, trials=1)
     assert re.fullmatch(rf"test_evaluate.py:\d+: {re.escape(cause)}", outcome.cause)
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_refused_child_process_states_what_to_do(monkeypatch, is_worker):
+    """Worker processes are daemonic, and multiprocessing refuses to start a process from one."""
+
+    def start(data, setting, streams):
+        multiprocessing.get_context("spawn").Process(target=print).start() if is_worker else _refuse()
+
+    def _refuse():
+        raise AssertionError("daemonic processes are not allowed to have children")
+
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    cause = outcome_of(start, trials=1).cause
+    assert "AssertionError: daemonic processes are not allowed to have children" in cause
+    assert (
+        cause.endswith("; set distributed.worker.daemon to false for this cluster, or use --cluster threads")
+        == is_worker
+    )

@@ -176,6 +176,8 @@ def test_a_client_that_is_closed_during_a_run(tmp_path):
         with pytest.raises(ExecutionError, match=r"^the connection to the scheduler was lost; .*resume$"):
             pipeline.run(COIN, tmp_path / "s.zarr", cluster=client, progress=close)
         assert "ended" in ResultStore.open(tmp_path / "s.zarr").sessions[-1]
+        with Client(cluster, set_as_default=False) as other:
+            assert "dpstudies" not in str(state(cluster, other))
         assert pipeline.resume(tmp_path / "s.zarr", study=COIN, cluster=cluster).complete
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.blocks.failures import call
@@ -28,7 +29,19 @@ def leave_executor():
 
 
 def leave_process():
-    multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,)).start()
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    process.start()
+    with open("processes.txt", "a") as file:
+        print(process.pid, file=file)
+
+
+def use_pool():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(double, [1, 2]) == [2, 4]
+
+
+def double(number):
+    return 2 * number
 
 
 def close_streams():
@@ -55,7 +68,7 @@ def panel(name, action):
     return Panel(name, "", data, (Method("a", method),), (Measure("x", "a number"),), trials=2)
 
 
-actions = (leave_thread, leave_executor, leave_process, close_streams, replace_streams, close_buffer)
+actions = (leave_thread, leave_executor, leave_process, use_pool, close_streams, replace_streams, close_buffer)
 STUDY = Study("left", "Left", "To end.", tuple(panel(one.__name__.replace("_", "-"), one) for one in actions), seed=1)
 """
 
@@ -84,6 +97,7 @@ def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
     assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
     ended = "dpstudies: ended threads or processes that functions of the study had started and left running"
     assert done.stderr.splitlines()[-1] == ended
+    assert_ended(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +120,24 @@ def test_closed_file_of_the_output_gives_a_one_line_error(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def assert_ended(folder):
+    """Assert that the processes which a method has left running have ended, or end now."""
+    identifiers = [int(line) for line in (folder / "processes.txt").read_text().split()]
+    left = [psutil.Process(number) for number in identifiers if psutil.pid_exists(number)]
+    assert identifiers
+    assert not psutil.wait_procs(left, timeout=10)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["threads", "processes"])
+def test_methods_may_use_multiprocessing(tmp_path, cluster):
+    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
+    done = run_panels(tmp_path, "use-pool", "leave-process", cluster=cluster)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
+    assert_ended(tmp_path)
+
+
 @pytest.mark.slow
 def test_threads_and_streams_on_processes(tmp_path):
     done = run_panels(tmp_path, "leave-thread", "leave-executor", "replace-streams", cluster="processes")
@@ -121,3 +153,30 @@ def test_function_of_a_study_cannot_close_the_streams_for_others(monkeypatch):
     print("another function prints", file=sys.stderr)
     sys.stdout.close()
     sys.stderr.close()
+
+
+FORK = """
+import os, signal, time
+from studies.cli import _Interrupt
+signal.signal(signal.SIGTERM, _Interrupt())
+readable, writable = os.pipe()
+child = os.fork()
+if not child:
+    try:
+        os.write(writable, b"ready")
+        time.sleep(20)
+    finally:
+        os._exit(1)
+os.read(readable, 5)  # Python drops signals that arrive during the fork
+os.kill(child, signal.SIGTERM)
+print(os.waitpid(child, 0)[1])  # the number of the signal that ended the child
+"""
+
+
+def test_forked_process_ends_without_a_message_when_a_pool_terminates_it():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=90, env=environment,
+        check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("15\n", "")
