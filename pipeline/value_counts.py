@@ -1,4 +1,4 @@
-"""Summaries that record on how many values the statistics that a check reads rest."""
+"""Summaries that record the number of values behind the statistics that a check reads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ class ValueCounts:
         self._fewest: dict[tuple[str, str], int] = {}  # panel and measure -> fewest values, 0 if none has any
 
     def record(self, panel: Panel, summary: xr.Dataset, needed: int) -> xr.Dataset:
-        """Return a summary whose statistics of fewer values than needed are arrays that record what is read of them.
+        """Return a summary whose statistics of fewer values than needed are arrays that record the positions read.
 
         A panel without trials has one exact value at a position, or none, and is returned unchanged.
         """

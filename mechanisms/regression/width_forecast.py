@@ -18,7 +18,7 @@ intercept is the value of the line where all columns are 0 in their own units. I
 prior, where eigenvalues of n·Σ are no larger than those of the noise: five features with correlations of 0.8 and 20,000
 records have about twice the width.
 
-The forecast is a range over what is unknown:
+The forecast is a range over unknown properties:
 
 * features have a spread of 0.1 to 0.5 half widths of their range and a mean in its middle or half way to its end, or
   values 0 and 1 with a prevalence of 0.05 to 0.5, unless a public guess states them;

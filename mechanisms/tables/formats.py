@@ -199,7 +199,7 @@ class Factors(NamedTuple):
         return bool(np.isin(self.kind, [GAUSSIAN, 2 * _DISCRETE]).all())
 
     def gaussian_terms(self) -> Floats:
-        """Return what is subtracted from −u²/2 in log likelihoods with Gaussian noise, shape (2, nodes)."""
+        """Return the terms that are subtracted from −u²/2 in log likelihoods with Gaussian noise, shape (2, nodes)."""
         is_discrete = self.kind == 2 * _DISCRETE
         log_scale = np.where(is_discrete, self.log_sum, np.log(self.scale))
         return np.array([log_scale, np.where(is_discrete, 0.0, 0.5 * math.log(2.0 * math.pi))])

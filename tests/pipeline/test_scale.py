@@ -162,5 +162,6 @@ def test_round_trips_to_the_scheduler(tmp_path, monkeypatch):
         counted(name)
     study, started = study_of(40, 10), time.monotonic()
     pipeline.run(study, tmp_path / "s.zarr")
-    assert 1 <= calls["nthreads"] <= 1 + (time.monotonic() - started)
+    # two checks list the workers before the run, which counts their threads at its start and once a second
+    assert 1 <= calls["nthreads"] <= 3 + (time.monotonic() - started)
     assert calls["submit"] <= 200  # 400 blocks: batches become smaller towards the end of the run

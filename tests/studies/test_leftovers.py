@@ -48,7 +48,7 @@ def close_streams():
     print("a method prints")
     sys.stdout.close()
     sys.stderr.close()
-    print("and goes on")
+    print("and continues")
 
 
 def replace_streams():
@@ -101,7 +101,7 @@ def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("panel", "printed"), [("close-streams", ["a method prints", "and goes on"]), ("replace-streams", [])]
+    ("panel", "printed"), [("close-streams", ["a method prints", "and continues"]), ("replace-streams", [])]
 )
 def test_run_goes_on_if_a_method_closes_or_replaces_the_streams(tmp_path, panel, printed):
     done = run_panels(tmp_path, panel)
