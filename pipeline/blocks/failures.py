@@ -70,7 +70,7 @@ def describe_exception(study: Study, error: BaseException) -> str:
 def _is_refused_child(error: BaseException) -> bool:
     """Return True if multiprocessing refused to start a process from a worker process, which is daemonic."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(_traceback(error))]
-    is_refusal = isinstance(error, AssertionError) and files[-1:] == [multiprocessing.process.__file__]
+    is_refusal = issubclass(type(error), AssertionError) and files[-1:] == [multiprocessing.process.__file__]
     return is_refusal and multiprocessing.current_process().daemon
 
 
