@@ -19,22 +19,21 @@ class ValueCounts:
     shorter rows. They do not count, unless no position that is read has a value.
     """
 
-    def __init__(self) -> None:
-        self._needed: dict[str, int] = {}  # panel -> number of values that its statistics need
+    def __init__(self, needed: int) -> None:
+        self._needed = needed  # number of values that a statistic needs
         self._fewest: dict[tuple[str, str], int] = {}  # panel and measure -> fewest values, 0 if none has any
 
-    def record(self, panel: Panel, summary: xr.Dataset, needed: int) -> xr.Dataset:
+    def record(self, panel: Panel, summary: xr.Dataset) -> xr.Dataset:
         """Return a summary whose statistics of fewer values than needed are arrays that record the positions read.
 
         A panel without trials has one exact value at a position, or none, and is returned unchanged.
         """
         if panel.trials is None:
             return summary
-        self._needed[panel.name] = needed
         recording = {}
         for measure in panel.measures:
             counts = summary.variables.get(f"{measure.name}_{N_VALUES}")
-            if measure.ragged and counts is not None and (counts.values < needed).any():
+            if measure.ragged and counts is not None and (counts.values < self._needed).any():
                 declared = (statistic.name for statistic in panel.statistics if statistic.measure == measure.name)
                 for label in (*STANDARD_STATISTICS, *ENDS, *declared):
                     name = f"{measure.name}_{label}"
@@ -45,8 +44,8 @@ class ValueCounts:
     def few(self) -> str:
         """Return the sentence that a statistic that was read has too few values, or an empty string."""
         for (panel, measure), n_values in self._fewest.items():
-            if n_values < self._needed[panel]:
-                return f"{measure} of panel {panel} has {n_values} values at a position, needed: {self._needed[panel]}."
+            if n_values < self._needed:
+                return f"{measure} of panel {panel} has {n_values} values at a position, needed: {self._needed}."
         return ""
 
     def note(self, measure: tuple[str, str], counts: np.ndarray) -> None:

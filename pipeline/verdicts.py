@@ -61,11 +61,8 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
 
 def check(study: Study, claim: Claim, summaries: Summaries, share: float = 1.0) -> Finding:
     """Check a claim; it is undecided if its check reads statistics of a ragged measure that rest on too few values."""
-    counts = ValueCounts()
-    needed = claim.min_trials if claim.min_values is None else claim.min_values
-    recording = {
-        name: counts.record(study.panel(name), summaries[name], needed) for name in claim.panels_read(summaries)
-    }
+    counts = ValueCounts(claim.min_trials if claim.min_values is None else claim.min_values)
+    recording = {name: counts.record(study.panel(name), summaries[name]) for name in claim.panels_read(summaries)}
     finding = claim.judge(recording, share)
     few = counts.few()
     return Finding("undecided", few) if few else finding
