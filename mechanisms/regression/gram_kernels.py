@@ -274,8 +274,8 @@ def _store(mu, lower, out):
         out[0] -= slopes[i] * mu[i]
     out[d + 1] = lower[d, d] ** 2
     for j in range(d):
-        column[:] = 0.0
-        column[j] = 1.0
+        for i in range(d):
+            column[i] = 1.0 if i == j else 0.0
         out[d + 2 + j] = 1.0 / _square(lower[:d, :d], column)
 
 

@@ -65,12 +65,12 @@ def regression_of(mu: Floats, psi: Floats) -> Floats:
 
 
 def resolves(variances: Floats) -> Floats:
-    """Return True where draws of residual variances, shape (n_draws, ...), bound them away from 0.
+    """Return True where draws of residual variances, shape (..., n_draws), bound them away from 0.
 
     The central 95 % interval of the standard deviation then starts above a fifth of its upper end. Otherwise the lower
     end is that of the prior, whose density at 0 is positive.
     """
-    low, high = np.quantile(variances, [0.025, 0.975], axis=0)
+    low, high = np.quantile(variances, [0.025, 0.975], axis=-1)
     return low > _RESOLVED**2 * high
 
 
@@ -81,7 +81,7 @@ def coefficient_intervals(draws: Floats, level: float) -> tuple[Floats, Floats]:
     that of the central interval, because the draws decide about the kind of interval.
     """
     low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=-2)
-    low[..., -1] *= resolves(np.moveaxis(draws[..., -1], -1, 0))
+    low[..., -1] *= resolves(draws[..., -1])
     return low, high
 
 

@@ -274,8 +274,8 @@ def regression_from_release(
     for factor in (1, 4, _LONGEST):
         draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor)
         variances = draws[..., box.p + 1 :].reshape(-1, box.p - 1)
-        is_resolved = resolves(variances)
-        unresolved = tuple(name for name, known in zip(box.names[:-1], is_resolved, strict=True) if not known)
+        is_resolved = zip(box.names[:-1], resolves(variances.T), strict=True)
+        unresolved = tuple(name for name, known in is_resolved if not known)
         posterior = RegressionPosterior(box.unscale(draws[..., : box.p + 1]), box, release, method, unresolved)
         problem = posterior.problem()
         if problem is None:

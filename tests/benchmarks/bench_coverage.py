@@ -169,7 +169,7 @@ def rehearse(cell: Cell, number: int, scale: int = 1) -> dict[str, Any]:
     n_draws, n_burn_in = 250 // scale, 250 // scale
     rng, thinning = cell.generator(number, "chains"), THINNING[cell.method]
     draws = sample_gram(rng, cell.method, release, None, 4, n_burn_in, n_draws, thinning)
-    features = resolves(draws[..., truth.size :].reshape(-1, truth.size - 2))
+    features = resolves(draws[..., truth.size :].reshape(-1, truth.size - 2).T)
     draws = draws[..., : truth.size]
     logs = np.concatenate([draws[..., :-1], np.log(draws[..., -1:])], axis=-1)
     rhat, _ = diagnose_chains(np.moveaxis(logs, -1, 0))
