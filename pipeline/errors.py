@@ -1,7 +1,7 @@
 """Exceptions of the pipeline, and parts of their messages."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -116,9 +116,13 @@ def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     name, names = str(given), [str(known) for known in allowed]
     if not names:
         return f"unknown {what} {name!r}; none is declared here"
-    near = get_close_matches(name, names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"unknown {what} {name!r}; {hint}Allowed: {', '.join(names)}"
+    return f"unknown {what} {name!r}; {suggest(name, names)}Allowed: {', '.join(names)}"
+
+
+def suggest(name: str, allowed: Sequence[str], most: int = 3) -> str:
+    """Return the question whether one of the nearest allowed names was meant, and a space; or an empty string."""
+    near = get_close_matches(name, allowed, n=most)
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def require_known(what: str, given: Iterable[object], allowed: Iterable[object], where: str = "") -> None:

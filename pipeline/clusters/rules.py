@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, suggest, unknown
 from pipeline.redact import short_repr
 
 _LEAST_BYTES = 10**6
@@ -84,6 +83,5 @@ def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collec
             continue
         if len(allowed) <= _MOST_NAMES:
             raise BadInputError(f"{where}: {unknown(what, name, allowed)}")
-        near = " or ".join(get_close_matches(str(name), allowed))
-        hint = f"did you mean {near}?" if near else "see the Dask documentation"
+        hint = suggest(str(name), list(allowed)).rstrip() or "see the Dask documentation"
         raise BadInputError(f"{where}: unknown {what} {str(name)!r}; {hint}")

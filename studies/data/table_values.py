@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import pandas as pd
 from mechanisms.noise import EXACT, Exact, Noise
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from mechanisms.tables.formats import Seen
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, suggest, unknown
 from pipeline.tables.cells import map_distinct, parse_decimal, parse_double
 
 _SCALES: dict[str, Callable[[float], float]] = {
@@ -25,7 +24,7 @@ _SCALES: dict[str, Callable[[float], float]] = {
 }
 """Scale of the noise as a function of its variance: 2·scale² for Laplace and 1/(2·sinh²(1/(2·scale))) for geometric."""
 
-_TINY = sys.float_info.min  # double of positive numbers below it
+_TINY = sys.float_info.min  # stands for positive numbers that underflow
 _MAKERS: dict[str, Callable[[float], Seen]] = {
     "suppressed": Suppressed,
     "rounded": lambda base: Rounded(_integer(base)),
@@ -143,8 +142,7 @@ def _amounts(
             "column or a number, variance 0 for exact counts"
         )
     if number is None or not math.isfinite(number):
-        near = get_close_matches(str(given), list(map(str, frame.columns)), n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = suggest(str(given), list(map(str, frame.columns)), most=1)
         raise BadInputError(
             f"{name} must be a column or a finite number such as 1000 or 0.5, got {str(given)!r}; {hint}columns are "
             f"{columns}"
@@ -155,9 +153,9 @@ def _amounts(
 def _parse_amount(text: str) -> float | None:
     """Return the finite double that a number stands for; it is 0 only if the number is."""
     number = parse_double(text)
-    return (
-        math.copysign(_TINY, -1.0 if text.startswith("-") else 1.0) if number == 0.0 and parse_decimal(text) else number
-    )
+    if number == 0.0 and parse_decimal(text):  # underflow
+        return -_TINY if text.startswith("-") else _TINY
+    return number
 
 
 def _check_amounts(name: str, amounts: np.ndarray, texts: str | list[str], is_needed: np.ndarray) -> None:
