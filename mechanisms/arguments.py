@@ -6,7 +6,7 @@ Messages about arrays contain a type or an index and no values, because arrays m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -35,6 +35,16 @@ def describe(value: Any) -> str:
     if value is None or isinstance(value, str | complex | np.generic):
         return f"{value!r}"
     return str(value) if isinstance(value, bool) else f"a {type(value).__name__}"
+
+
+def find_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that stands twice, or None."""
+    earlier = set()
+    for name in names:
+        if name in earlier:
+            return name
+        earlier.add(name)
+    return None
 
 
 def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass an integer") -> int:

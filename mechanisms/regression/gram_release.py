@@ -45,7 +45,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, real_array, validate_integer, validate_positive
+from mechanisms.arguments import Floats, Integers, find_repeated, real_array, validate_integer, validate_positive
 from mechanisms.calibrate import bisect
 from mechanisms.jit import kernel
 from mechanisms.privacy import ConcentratedGuarantee, Guarantee
@@ -85,7 +85,7 @@ class PublicBox:
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.low) == len(self.high) >= 2:
             raise ValueError(f"bounds must be of at least 2 columns, got {len(self.low)}; pass a pair per column")
-        repeated = next((name for k, name in enumerate(self.names) if name in self.names[:k]), None)
+        repeated = find_repeated(self.names)
         if repeated is not None:
             raise ValueError(
                 f"columns must have different names, got {repeated} twice, such as a column A=B and the level B of a "

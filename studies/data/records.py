@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mechanisms.arguments import find_repeated
 from pipeline.errors import BadInputError
 
 _SPLIT_SEED = 20_171_204  # seed for splits of tables without a published split: the first day of NIPS 2017
@@ -139,8 +140,8 @@ def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, 
         part = column.to_frame() if label in numeric else pd.get_dummies(texts[label], label, "=", drop_first=True)
         x[:, len(columns) : len(columns) + part.shape[1]] = part
         columns += part.columns.tolist()
-    if len(set(columns)) < len(columns):
-        repeated = next(name for k, name in enumerate(columns) if name in columns[:k])
+    repeated = find_repeated(columns)
+    if repeated is not None:
         raise BadInputError(
             f"{path} must give columns with different names, got {repeated!r} twice, such as a column 'A=B' and the "
             "level B of a column 'A'; rename one"
