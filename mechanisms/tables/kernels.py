@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mechanisms.jit import kernel
+from mechanisms.jit import inlined_kernel, kernel
 
 
 @kernel
@@ -27,15 +27,21 @@ def leaf_log_weights(first, size, r, rate, out):
         place += size[i]
 
 
+@inlined_kernel
+def _log_gaussian(x, centre, scale, first_term, second_term):
+    """Return the log likelihood of Gaussian noise at a count: −u²/2 less two terms, u = (centre − x)/scale."""
+    u = (centre - x) / scale
+    return -0.5 * u * u - first_term - second_term
+
+
 @kernel
 def add_gaussian(first, size, centre, scale, terms, out):
-    """Add log likelihoods of Gaussian noise at runs of counts: −u²/2 less two terms, u = (centre − x)/scale."""
+    """Add log likelihoods of Gaussian noise at runs of counts."""
     place = 0
     for i in range(first.size):
         values = out[place : place + size[i]]
         for j in range(values.size):
-            u = (centre[i] - (first[i] + j)) / scale[i]
-            values[j] += -0.5 * u * u - terms[0, i] - terms[1, i]
+            values[j] += _log_gaussian(first[i] + j, centre[i], scale[i], terms[0, i], terms[1, i])
         place += size[i]
 
 
@@ -47,7 +53,7 @@ def gaussian_log_weights(
 
     Counts have a stride, or if `spike` > 0 follow each other up to that number, and are then middles of strides, with
     the log of the stride added. `prior` has ln w(x) − x·rate − constant, or is left out for strides with `spike` 0 and
-    a row of zeros. The log likelihood is −u²/2 less two terms, u = (centre − x)/scale.
+    a row of zeros.
     """
     for i in range(first.size):
         row = 0 if spike > 0 or stride[i] == 1.0 else 1
@@ -62,9 +68,8 @@ def gaussian_log_weights(
             if at > last[i]:
                 out[i, j] = -np.inf
                 continue
-            u = (centre[i] - at) / scale[i]
             weight = prior[row, int(at)] + at * rate[i] + constant[i]
-            value = weight + (-0.5 * u * u - terms[0, i] - terms[1, i]) + tilt[i] * at
+            value = weight + _log_gaussian(at, centre[i], scale[i], terms[0, i], terms[1, i]) + tilt[i] * at
             out[i, j] = value + log_stride[i] if 0 < spike <= j else value
 
 
