@@ -46,9 +46,7 @@ Guess = tuple[float, float] | float
 _RESIDUAL, _SLOPE = 0.2, 0.5  # σ, and the root of Σθ², in scaled units
 _NUMBERS, _LEVELS = 0.8, 0.5  # largest correlations of two columns of numbers, and of two levels
 _SPREADS, _CENTRES, _PREVALENCES = (0.1, 0.3, 0.5), (0.0, 0.5), (0.05, 0.2, 0.5)
-_UNINFORMATIVE = (
-    0.8  # fraction of the widths of unknown slopes from which a release is refused, in the median over slopes
-)
+_UNINFORMATIVE = 0.8  # median ratio to the widths of unknown slopes from which a release is refused
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def regress(
             "--range",
             "COLUMN=LOW:HIGH",
             "Public range of the target and of each numeric feature, of which records may fill a tenth. Values outside "
-            "are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % "
-            "intervals given 100,000 rows cover with probability 0.86.",
+            "are clamped, which biases coefficients: with 0.7 % of the responses clamped, 95 % intervals given 100,000 "
+            "rows cover with probability 0.86.",
         ),
     ] = None,
     levels: Annotated[

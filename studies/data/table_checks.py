@@ -187,8 +187,7 @@ def _repeated(published: Published, parents: np.ndarray) -> list[str]:
         return []
     return [
         f"{equal:,} {'cell has' if equal == 1 else 'cells have'} the same value twice, taken as two measurements with "
-        "independent noise; "
-        "remove rows that repeat one release"
+        "independent noise; remove rows that repeat one release"
     ]
 
 
