@@ -12,9 +12,9 @@
 ``dir(mechanisms)`` lists all names that this package exports; ``help(mechanisms.NAME)`` describes one of them. They are
 listed in ``__init__.pyi`` and imported on first access, since NumPy, SciPy and Numba take seconds to import.
 
-`mechanisms.tables` has posteriors of noisy tables. Methods are in the packages `counts`, `inference`, `tables`,
-`renyi`, `glm` and `regression`. Other modules are shared by them, such as `conjugate` (Dirichlet–multinomial model),
-`divergences`, `release` (exact noise and ledgers of real releases) and `protocols`.
+`mechanisms.tables` has posteriors of noisy tables. Methods are in the packages `counts`, `inference`, `tables`, `draws`
+and `regression`, and their audits in `audit`. `core` contains what they share, such as `conjugate`
+(Dirichlet–multinomial model) and `protocols`, and `release` has exact noise and ledgers of real releases.
 
 All functions are pure and all value types are frozen dataclasses. `sample(rng, size)` draws with a generator, and
 `from_uniforms` maps given uniform variates to draws.

@@ -26,15 +26,15 @@ from mechanisms import (
     balanced_counts,
     sampled_bound,
 )
-from mechanisms.audit import ROUNDING, exceeds, format_excess
-from mechanisms.counts.audit import count_distributions
+from mechanisms.audit.counts import count_distributions
+from mechanisms.audit.densities import audit_densities, audit_sampling, gaussian_distributions
+from mechanisms.core.exact_losses import ROUNDING, exceeds, format_excess
 from mechanisms.counts.draws import DrawsAudit, audit_draws, compared_datasets
 from mechanisms.counts.mechanism import validate
-from mechanisms.glm.chains import GLM_CHAINS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
+from mechanisms.draws.chains import GLM_CHAINS
+from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS
+from mechanisms.draws.tempered import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.clusters.launch import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.metadata import Entry
+from mechanisms.core.metadata import Entry
 from pipeline import Method, Streams
 
 Values = Mapping[str, Any]

@@ -15,8 +15,8 @@ from typing import Any
 import xarray as xr
 
 import mechanisms
-from mechanisms.audit import format_excess
-from mechanisms.metadata import Entry
+from mechanisms.core.exact_losses import format_excess
+from mechanisms.core.metadata import Entry
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from pipeline.interchange import stored_audits as stored_audits
 
@@ -62,7 +62,7 @@ _MARKERS = {
     "3": "M0,0L-1,0M0,0L0.5,-0.866M0,0L0.5,0.866",
     "4": "M0,0L1,0M0,0L-0.5,0.866M0,0L-0.5,-0.866",
 }
-"""Marker in the notation of `mechanisms.metadata.Style` -> shape or path in the notation of Vega."""
+"""Marker in the notation of `mechanisms.core.metadata.Style` -> shape or path in the notation of Vega."""
 
 _DASHES: dict[str, tuple[float, ...]] = {"ours": (), "paper": (7, 3), "baseline": (2, 2), "reference": (9, 3, 2, 3)}
 ORIGINS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from mechanisms.metadata import Entry
+from mechanisms.core.metadata import Entry
 from pipeline.declare.factors import ENDS, format_value
 from studies.styles import label_method, stored_audits
 

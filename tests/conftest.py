@@ -34,8 +34,8 @@ LONG = (
     "test_serve.py", "test_run.py", "test_compact.py", "test_kill.py", "test_calibration.py", "test_registry.py",
     "test_extend.py", "test_cluster_check.py", "test_privacy_audit.py", "test_until.py", "test_verify.py",
     "test_hellinger_accuracy.py", "test_exact_inference.py", "test_renyi_audit.py", "test_durability.py",
-    "test_laboratory.py", "test_root.py", "test_store.py", "test_soak.py", "test_address.py", "test_audit.py",
-    "test_sampled_audit.py", "test_output.py", "test_user_cluster.py",
+    "test_laboratory.py", "test_root.py", "test_store.py", "test_soak.py", "test_address.py", "test_partitions.py",
+    "test_sampled.py", "test_output.py", "test_user_cluster.py",
 )  # fmt: skip
 
 # Files whose tests start clusters, servers or browsers and wait for them, so that they depend on the machine's timing.
@@ -46,7 +46,13 @@ TIMING = (
     "test_soak.py", "test_submission.py", "test_user_cluster.py", "test_worker_checks.py",
 )  # fmt: skip
 
-IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies.registry"]
+IMPORTED_BY_FORKS = [
+    "mechanisms.core.exact_losses",
+    "mechanisms.inference",
+    "mechanisms.draws",
+    "pipeline.runs",
+    "studies.registry",
+]
 MECHANISMS = Path(__file__).with_name("mechanisms")
 
 

@@ -16,7 +16,7 @@ import pytest
 import mechanisms
 import pipeline
 import studies
-from mechanisms.metadata import Registered
+from mechanisms.core.metadata import Registered
 
 PACKAGES = [mechanisms, pipeline, studies]
 every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -122,7 +122,7 @@ def test_changed_entry_keeps_its_fields_when_it_is_pickled():
 def test_function_with_the_name_of_its_module_is_exported_in_any_order_of_imports():
     code = "import mechanisms.counts.sensitivity, mechanisms\nprint(mechanisms.hellinger([2.0, 1.0], [1.0, 2.0]) > 0)"
     assert run_python(code) == "True\n"
-    assert mechanisms.hellinger is import_module("mechanisms.hellinger").hellinger
+    assert mechanisms.core.hellinger is import_module("mechanisms.core.hellinger").hellinger
 
 
 @pytest.mark.parametrize(

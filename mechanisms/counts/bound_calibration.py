@@ -2,8 +2,8 @@
 
     Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / S(c) ),   q = 1/S
 
-The proof holds for problems that are too large to audit. ℓ is the log affinity of `mechanisms.hellinger`, φ that of
-`mechanisms.counts.sensitivity`, and R the set of outputs, the counts of n records in k categories.
+The proof holds for problems that are too large to audit. ℓ is the log affinity of `mechanisms.core.hellinger`, φ that
+of `mechanisms.counts.sensitivity`, and R the set of outputs, the counts of n records in k categories.
 
 Let c and c* = c − eᵢ + eⱼ be neighbours, and h the distance between their posteriors. For an output r, let H be the
 distance between the posteriors of c and r, Z the normaliser at c, and H*, q*, Z* these quantities at c*. The loss at r
@@ -48,15 +48,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats
-from mechanisms.conjugate import balanced_counts, require_at_most, validate_counts, validate_prior, validate_problem
+from mechanisms.core.arguments import Floats
+from mechanisms.core.conjugate import (
+    balanced_counts,
+    require_at_most,
+    validate_counts,
+    validate_prior,
+    validate_problem,
+)
+from mechanisms.core.hellinger import log_affinity
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.privacy_parameters import validate_resolved_epsilon, validate_size
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.sensitivity import local_sensitivity_at_distance, phi
-from mechanisms.hellinger import log_affinity
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
 # largest number of records. Computing Dⱼ for all counts takes n² evaluations, about two seconds at the limit
 MAX_RECORDS = 5_000

@@ -14,31 +14,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms import conjugate
-from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
-from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import neighbouring_pairs
+from mechanisms.core import conjugate
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.calibrate import largest_below
+from mechanisms.core.conjugate import neighbouring_pairs
+from mechanisms.core.exact_losses import OutputDistributions, audit_distributions, sum_exp
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.privacy_parameters import validate_resolved_epsilon, validate_size
+from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.sensitivity import (
     Rule,
-    global_sensitivity,
     local_sensitivity_at_distance,
-    smooth_sensitivity,
     smoothed_scales,
-    varying_sensitivity,
 )
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_resolved_epsilon, validate_size
 
 # largest number of candidates for which all pairs of data sets are audited: a few seconds per audit
 MAX_CALIBRATED = 50_000
@@ -47,34 +44,6 @@ MAX_RECORDS = 10_000
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 60
 _ACTIVE_BYTES = 60_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Rate of the weights exp(−rate·score/S), with the exact privacy loss.
-
-    The score is the Hellinger distance; for `Rule.HAMMING` it is the number of replaced records, with S = 1. The true
-    loss may exceed ε by the rounding of the log probabilities, about 1e-14 (`Audit.rounding`; for `Rule.HAMMING` see
-    `mechanisms.counts.hamming`).
-    """
-
-    rule: Rule
-    prior: tuple[float, ...]
-    n: int
-    epsilon: float
-    gamma: float  # smoothing rate of S per record; 0 for the global sensitivity, NaN for `Rule.HAMMING`
-    rate: float
-    loss: float  # over all neighbours and outputs, in nats; the computed value is at most `epsilon`
-
-    def sensitivity(self, counts: ArrayLike) -> float:
-        """Return S at a data set of `n` records; raise ValueError for other counts."""
-        counts = conjugate.validate_counts(counts, k=len(self.prior), n=self.n)
-        if self.rule is Rule.HAMMING:
-            return 1.0
-        if self.rule is Rule.GLOBAL:
-            return global_sensitivity(self.prior, self.n)
-        scale = smooth_sensitivity if self.rule is Rule.SMOOTH else varying_sensitivity
-        return scale(self.prior, counts, self.gamma)
 
 
 def require_calibratable(n: int, k: int) -> None:

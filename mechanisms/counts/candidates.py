@@ -3,7 +3,7 @@
 In lexicographic order the candidates form *rows*. Within a row the counts of the first k − 2 categories (the *prefix*)
 and the remaining number of records are fixed, and the second-to-last count runs from 0 to this number. Squared
 Hellinger distances within a row need three multiplications each, from one table per category: for equal totals, with
-the log affinity ℓ of `mechanisms.hellinger`,
+the log affinity ℓ of `mechanisms.core.hellinger`,
 
     H² = 1 − Πᵢ (1 − Dᵢ[c'ᵢ]),   Dᵢ[x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)).
 
@@ -17,10 +17,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, real_array
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, require_at_most, tabulate_candidates
-from mechanisms.hellinger import log_affinity
-from mechanisms.jit import kernel
+from mechanisms.core.arguments import Floats, Integers, real_array
+from mechanisms.core.conjugate import MAX_ENUMERATED, count_candidates, require_at_most, tabulate_candidates
+from mechanisms.core.hellinger import log_affinity
+from mechanisms.core.jit import kernel
 
 MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
 MAX_CLASSES = 4_000_000  # largest number of enumerated noisy vectors: about a second, and 32 MB per category

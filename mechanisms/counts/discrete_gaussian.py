@@ -41,18 +41,18 @@ from functools import lru_cache, reduce
 import numpy as np
 from scipy.stats import chi2
 
-from mechanisms.arguments import Floats, Integers, validate_number, validate_positive
-from mechanisms.calibrate import bisect
+from mechanisms.core.arguments import Floats, Integers, validate_number, validate_positive
+from mechanisms.core.calibrate import bisect
+from mechanisms.core.exact_scales import sum_zero_sampler
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import approximate_guarantee
+from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.core.privacy_profile import PrivacyProfile, losses_profile
 from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.k_norm import clipped_vectors
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.privacy import approximate_guarantee
-from mechanisms.privacy_parameters import validate_delta, validate_epsilon
-from mechanisms.privacy_profile import PrivacyProfile, losses_profile
-from mechanisms.release import sum_zero_sampler
 
 REACH = 10.0  # standard deviations beyond which noise has probability below 1e-22
 _SMOOTH = 2.5  # standard deviation from which a sum over integers equals the integral up to 1e-26

@@ -1,6 +1,6 @@
 """Comparison of draws of counts with the distribution that their release states.
 
-An exact audit (`mechanisms.counts.audit`) checks the formula `CountRelease.log_pmf`, but users and studies release
+An exact audit (`mechanisms.audit.counts`) checks the formula `CountRelease.log_pmf`, but users and studies release
 draws. `compare_draws` tests the hypothesis that draws follow a pmf, and `audit_draws` applies it to both samplers of a
 release, `from_uniforms` and `sample`, at several data sets.
 
@@ -16,8 +16,8 @@ smallest of m such p-values, multiplied by m, is a p-value. The events are of si
 * equal draws, and unequal ones, in disjoint pairs of draws: successive draws of one call, and draws at one position of
   two calls. They reveal dependence between draws, such as a fixed seed within a sampler.
 
-Stated probabilities are increased by one part in 10⁹ (`mechanisms.audit.ROUNDING`), so that their rounding does not
-count against the draws.
+Stated probabilities are increased by one part in 10⁹ (`mechanisms.core.exact_losses.ROUNDING`), so that their rounding
+does not count against the draws.
 
 `from_uniforms` must also compute draw i from row i of the uniforms only: draws of rows in another order, and of single
 rows, must be the same draws.
@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import ROUNDING, Witness
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, rank_candidates
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, rank_candidates
+from mechanisms.core.exact_losses import ROUNDING, Witness
 from mechanisms.counts.mechanism import CountRelease, Mechanism, validate_draws
 
 T = TypeVar("T")

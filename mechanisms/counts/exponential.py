@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import MAX_ENUMERATED, count_candidates
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
 from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
 
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:

@@ -34,17 +34,17 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.calibrate import bisect, first_private
-from mechanisms.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
+from mechanisms.core.arguments import Floats, Integers, validate_positive
+from mechanisms.core.calibrate import bisect, first_private
+from mechanisms.core.conjugate import count_candidates, require_at_most, tabulate_candidates, validate_problem
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.privacy_parameters import validate_resolved_epsilon
 from mechanisms.counts import candidates
-from mechanisms.counts.calibration import Calibration
+from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.sensitivity import Rule
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_resolved_epsilon
 
 MAX_CATEGORIES = 16  # largest number of categories; the alternating sums lose one digit per three categories
 # largest number of data sets, up to permutations of categories, for k ≤ 4; the limit is smaller for k > 4

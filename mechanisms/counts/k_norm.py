@@ -60,16 +60,16 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 from scipy.stats import nbinom
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, require_at_most
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import count_candidates, require_at_most
+from mechanisms.core.exact_scales import laplace_scale_for
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.noise import Noise, k_norm_log_normaliser, k_norm_log_weights
+from mechanisms.core.privacy import Guarantee, pure_guarantee
 from mechanisms.counts.candidates import MAX_CLASSES
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.noise import Noise, k_norm_log_normaliser, k_norm_log_weights
-from mechanisms.privacy import Guarantee, pure_guarantee
-from mechanisms.release import laplace_scale_for
 
 
 class LatticeClasses(NamedTuple):

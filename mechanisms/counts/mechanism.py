@@ -11,27 +11,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats, Integers, validate_integer
-from mechanisms.conjugate import (
+from mechanisms.core.arguments import Floats, Integers, validate_integer
+from mechanisms.core.conjugate import (
     enumerate_candidates,
     rank_candidates,
     validate_counts,
     validate_prior,
     validate_problem,
 )
+from mechanisms.core.exact_scales import ExactSampler
+from mechanisms.core.metadata import Entry
+from mechanisms.core.privacy import Guarantee, Neighbouring, Status, validate_relation
+from mechanisms.core.privacy_parameters import validate_delta, validate_resolved_epsilon
+from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.candidates import require_uniforms
-from mechanisms.metadata import Entry
-from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
-from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
-from mechanisms.release import ExactSampler
-
-if TYPE_CHECKING:
-    from mechanisms.counts.calibration import Calibration  # which contains entries
 
 SampleCounts = Callable[[np.random.Generator, Integers, float, float, int], ArrayLike]
 
@@ -116,7 +114,7 @@ class CountRelease(ABC):
         """Return the log probability of all counts of n records, shape (|R|,), in the order of `enumerate_candidates`.
 
         Values are in nats, −inf for impossible counts, and do not underflow far from the true counts. More than
-        `mechanisms.conjugate.MAX_ENUMERATED` counts of n records raise ValueError.
+        `mechanisms.core.conjugate.MAX_ENUMERATED` counts of n records raise ValueError.
         """
 
     def log_prob(self, values: ArrayLike) -> Floats:

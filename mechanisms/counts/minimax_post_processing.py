@@ -34,22 +34,22 @@ from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import gammaln
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import (
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import (
     canonical_pairs,
     count_candidates,
     enumerate_candidates,
     rank_candidates,
     require_at_most,
 )
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.privacy_parameters import validate_size
+from mechanisms.core.sums import weighted_sum
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.k_norm import KNormNoise, LatticeClasses, count_classes, lattice_classes
 from mechanisms.counts.mechanism import CountRelease, Mechanism
-from mechanisms.hellinger import hellinger
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_size
-from mechanisms.sums import weighted_sum
 
 # largest number of (class, output) pairs up to permutations of categories, which take a few seconds
 MAX_COLUMNS = 100_000

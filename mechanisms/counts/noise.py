@@ -9,8 +9,8 @@ are rounded, clipped to [0, n] and projected (`mechanisms.counts.projection`). C
 `mechanisms.counts.k_norm` and `mechanisms.counts.discrete_gaussian` define other noise of k components.
 
 Independent noise has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers
-(two-sided geometric); see `mechanisms.noise`. Replacing a record changes two of k counts by one each, so b is at least
-2/ε for projected counts, and Δ/ε for clipped ones, where Δ is `histogram_sensitivity`.
+(two-sided geometric); see `mechanisms.core.noise`. Replacing a record changes two of k counts by one each, so b is at
+least 2/ε for projected counts, and Δ/ε for clipped ones, where Δ is `histogram_sensitivity`.
 
 References
 ----------
@@ -31,17 +31,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import gamma
 
-from mechanisms.arguments import Floats, Integers, validate_positive
-from mechanisms.conjugate import enumerate_candidates, require_at_most, validate_counts, validate_prior
+from mechanisms.core.arguments import Floats, Integers, validate_positive
+from mechanisms.core.conjugate import enumerate_candidates, require_at_most, validate_counts, validate_prior
+from mechanisms.core.exact_scales import ExactSampler, laplace_scale_for
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.noise import NOISES, Noise
+from mechanisms.core.privacy import Guarantee, pure_guarantee
+from mechanisms.core.privacy_profile import PrivacyProfile
 from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.noise import NOISES, Noise
-from mechanisms.privacy import Guarantee, pure_guarantee
-from mechanisms.privacy_profile import PrivacyProfile
-from mechanisms.release import ExactSampler, laplace_scale_for
 
 _OMITTED = 1e-12  # largest probability of independent noise that is omitted from an exact mean
 
@@ -305,7 +305,7 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
-    """Return the log-pmf of c̃ in the order of `mechanisms.conjugate.enumerate_candidates`."""
+    """Return the log-pmf of c̃ in the order of `mechanisms.core.conjugate.enumerate_candidates`."""
     n, k = int(counts.sum()), counts.size
     candidates.require_enumerable(n, k)
     return _log_probabilities(n, enumerate_candidates(n, k), *pmfs)

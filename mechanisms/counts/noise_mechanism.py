@@ -14,12 +14,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import require_at_most
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import require_at_most
+from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.mechanism import CountRelease, Mechanism
 from mechanisms.counts.noise import CategoryPmfs, clip_in_order, log_clipped_pmf, mean_clipped_distance
-from mechanisms.privacy import Guarantee, Status
 
 REACH = 100_000  # largest absolute value of the noise, and largest number of records
 

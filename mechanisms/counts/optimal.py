@@ -36,14 +36,14 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import linprog
 
-from mechanisms import conjugate
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import canonical_pairs, neighbouring_pairs
+from mechanisms.core import conjugate
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import canonical_pairs, neighbouring_pairs
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.privacy_parameters import validate_resolved_epsilon
 from mechanisms.counts.mechanism import Mechanism, TabulatedRelease
-from mechanisms.hellinger import hellinger
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.privacy_parameters import validate_resolved_epsilon
 
 # largest number of variables, for which the solver takes about a minute on one core. With equal prior entries this
 # limits n to 140, 20 and 12 at k = 2, 3 and 4

@@ -32,19 +32,20 @@ from functools import cache, lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms import conjugate
-from mechanisms.arguments import Floats, Integers
-from mechanisms.audit import sum_exp
-from mechanisms.calibrate import largest_below
-from mechanisms.conjugate import neighbouring_pairs
-from mechanisms.counts.calibration import Calibration, calibrate, search_rate
+from mechanisms.core import conjugate
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.calibrate import largest_below
+from mechanisms.core.conjugate import neighbouring_pairs
+from mechanisms.core.exact_losses import sum_exp
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Style
+from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.sums import weighted_sum
+from mechanisms.counts.calibrated import Calibration
+from mechanisms.counts.calibration import calibrate, search_rate
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.mechanism import Mechanism, TabulatedRelease
 from mechanisms.counts.sensitivity import Rule, global_sensitivity, smoothed_scales
-from mechanisms.jit import kernel
-from mechanisms.metadata import Style
-from mechanisms.privacy import pure_guarantee
-from mechanisms.sums import weighted_sum
 
 MAX_FLIPPED = 2_000_000  # largest number of candidates in a stored distribution, which takes about a second to compute
 _TAIL = 45.0

@@ -52,8 +52,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh_tridiagonal
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, posterior
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import count_candidates, posterior
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.jit import kernel
+from mechanisms.core.sums import weighted_sum
 from mechanisms.counts import candidates
 from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.product_distributions import (
@@ -63,9 +66,6 @@ from mechanisms.counts.product_distributions import (
     propose,
     seed_states,
 )
-from mechanisms.hellinger import hellinger
-from mechanisms.jit import kernel
-from mechanisms.sums import weighted_sum
 
 HEAD = 512  # power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence
 VARIATION = 0.5  # largest change of ln p within a group

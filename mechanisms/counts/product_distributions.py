@@ -1,7 +1,7 @@
 """Product distributions over categories conditioned on the total, tabulated for sampling.
 
 With the affinity t(r) = Πᵢ exp(gᵢ(rᵢ)) of candidate r to the true counts c, gᵢ(x) = ℓ(αᵢ + cᵢ, αᵢ + x) ≤ 0 (see
-`mechanisms.hellinger`), the distribution with power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
+`mechanisms.core.hellinger`), the distribution with power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
 
     Sᵢ(m) = Σ Πₗ exp(J·gₗ(rₗ))   over all counts of m records in the categories l ≥ i
 
@@ -36,11 +36,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates, require_at_most
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import count_candidates, require_at_most
+from mechanisms.core.hellinger import log_affinity
+from mechanisms.core.jit import kernel
 from mechanisms.counts.candidates import FEWER, MAX_TABLE
-from mechanisms.hellinger import log_affinity
-from mechanisms.jit import kernel
 
 # largest allowed bound on the number of multiplications for one set of tables. At balanced data about a fifth of the
 # bound is needed, which takes about ten seconds

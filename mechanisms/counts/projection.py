@@ -22,11 +22,11 @@ import math
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.hellinger import log_affinity
+from mechanisms.core.jit import kernel
 from mechanisms.counts.candidates import require_enumerable
-from mechanisms.hellinger import log_affinity
-from mechanisms.jit import kernel
 
 # largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer
 MAX_CATEGORIES = 60

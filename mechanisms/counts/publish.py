@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Integers
-from mechanisms.conjugate import validate_counts
+from mechanisms.core.arguments import Integers
+from mechanisms.core.conjugate import validate_counts
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.privacy import Guarantee
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import clip_in_order
 from mechanisms.counts.projection import project
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.metadata import find_entry
-from mechanisms.privacy import Guarantee
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 
 # names of the mechanisms with an exact sampler

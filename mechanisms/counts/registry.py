@@ -4,6 +4,7 @@ An entry is a `mechanisms.counts.mechanism.Mechanism`, defined in the file of th
 it in a separate file and add it to `MECHANISMS`; the tests are parametrised over the registry.
 """
 
+from mechanisms.core.metadata import register
 from mechanisms.counts.bound_calibration import VARYING_BOUND
 from mechanisms.counts.calibration import CALIBRATED
 from mechanisms.counts.discrete_gaussian import DISCRETE_GAUSSIAN
@@ -15,7 +16,6 @@ from mechanisms.counts.minimax_post_processing import K_NORM_MINIMAX
 from mechanisms.counts.noise import GEOMETRIC, GEOMETRIC_PROJECTED, LAPLACE, LAPLACE_DIMENSION, LAPLACE_PROJECTED
 from mechanisms.counts.optimal import OPTIMAL
 from mechanisms.counts.permute_and_flip import PERMUTE_AND_FLIP, PERMUTE_AND_FLIP_EXACT
-from mechanisms.metadata import register
 
 MECHANISMS: dict[str, Mechanism] = register(
     __name__,

@@ -3,7 +3,7 @@
 The score of an output r is the Hellinger distance H(posterior(c), r), written H(c, r). Replacing one record (category i
 to category j) turns c into c''. By the triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at the
 output r = posterior(c''). So the local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of
-H(c, c''), and with φ(a) = ℓ(a, a+1) (see `mechanisms.hellinger`)
+H(c, c''), and with φ(a) = ℓ(a, a+1) (see `mechanisms.core.hellinger`)
 
     H²(c, c'') = 1 − exp( φ(αᵢ + cᵢ − 1) + φ(αⱼ + cⱼ) ).                                              (*)
 
@@ -25,9 +25,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.hellinger import log_affinity
-from mechanisms.jit import kernel
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.hellinger import log_affinity
+from mechanisms.core.jit import kernel
 
 _CACHED_NUMBERS = 1 << 20  # larger tables are not kept in memory
 

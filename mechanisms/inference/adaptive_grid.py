@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.jit import kernel
-from mechanisms.sums import weighted_sum
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.jit import kernel
+from mechanisms.core.sums import weighted_sum
 
 ROOT_PANELS = 64
 """Number of root panels, whose indices are 64, …, 127. The halves of panel p have the indices 2p and 2p + 1."""

@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from mechanisms.arguments import Floats, describe, real_array
+from mechanisms.core.arguments import Floats, describe, real_array
+from mechanisms.core.noise import Exact, Noise
+from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
+from mechanisms.core.protocols import Posterior, validate_probabilities
+from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, Family
 from mechanisms.inference.release_model import is_unlikely
-from mechanisms.noise import Exact, Noise
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
-from mechanisms.protocols import Posterior, validate_probabilities
-from mechanisms.sums import weighted_sum
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
 from mechanisms.tables.formats import Seen, Suppressed
 from mechanisms.tables.tree import k_norm_constant

@@ -45,11 +45,11 @@ from functools import lru_cache
 import numpy as np
 from scipy import special, stats
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.families import EXPONENTIAL, MODELS, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.jit import kernel
 
 _REACH = 5.0  # standard deviations of a normal variable within which cells are spaced evenly
 _CELLS, _CELLS_EACH = 256, 64  # numbers of cells in one dimension, and in each of two

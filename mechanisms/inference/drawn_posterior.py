@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, require_generator, validate_integer
+from mechanisms.core.arguments import Floats, require_generator, validate_integer
+from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.protocols import Posterior, validate_probabilities
 
 LARGEST_RHAT, LEAST_DRAWS = 1.01, 400  # limits of R-hat and of effective sample sizes of chains that have converged
 

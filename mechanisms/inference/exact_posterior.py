@@ -27,16 +27,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats
-from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
+from mechanisms.core.arguments import Floats
+from mechanisms.core.beta_mixture import SMALLEST_WEIGHT, BinomialMixture
+from mechanisms.core.noise import Noise
+from mechanisms.core.protocols import Posterior, validate_probabilities
+from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, Grid, interpolate, invert, tabulate
 from mechanisms.inference.count_table import Measurement, solve_counts
 from mechanisms.inference.families import EXPONENTIAL, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
-from mechanisms.noise import Noise
-from mechanisms.protocols import Posterior, validate_probabilities
-from mechanisms.sums import weighted_sum
 from mechanisms.tables import Theta, dirichlet_multinomial
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels

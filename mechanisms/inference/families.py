@@ -35,11 +35,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from mechanisms.arguments import Floats, real_array
-from mechanisms.jit import kernel
-from mechanisms.metadata import Registered, register
-from mechanisms.privacy import Neighbouring, validate_relation
-from mechanisms.privacy_parameters import validate_size
+from mechanisms.core.arguments import Floats, real_array
+from mechanisms.core.jit import kernel
+from mechanisms.core.metadata import Registered, register
+from mechanisms.core.privacy import Neighbouring, validate_relation
+from mechanisms.core.privacy_parameters import validate_size
 
 BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""

@@ -64,11 +64,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.families import EXPONENTIAL, MODELS, POISSON
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.jit import kernel
 
 _MAX_CELLS = 1 << 17
 _MAX_TRIES = 200  # each try succeeds with probability > .45 for all inputs except NaN

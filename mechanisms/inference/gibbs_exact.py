@@ -32,10 +32,10 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.jit import kernel
 
 _MAX_TRIES = 1_000  # reached only for NaN, as the hat has at most a few times the mass of p
 _DROP = 1.0  # intended decrease of ln p, in nats, from the mode to the start of a tail

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES, Marginal
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
-from mechanisms.metadata import find_entry
-from mechanisms.protocols import Posterior, validate_probabilities
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
 _LARGEST = 345.0  # largest |φ| of the log or log odds of θ; the square of θ does not underflow

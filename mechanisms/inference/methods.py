@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.protocols import Posterior
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import QuadraturePosterior, exact_posterior
@@ -25,8 +27,6 @@ from mechanisms.inference.marginal import marginal_posterior, validate_marginal_
 from mechanisms.inference.naive import conjugate_posterior, naive_statistics
 from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.metadata import Entry, Style, find_entry, register
-from mechanisms.protocols import Posterior
 
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
@@ -161,7 +161,7 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
 
     Examples
     --------
-    >>> from mechanisms.noise import Noise
+    >>> from mechanisms.core.noise import Noise
     >>> choose_method(ReleaseModel("binomial", 1_000, Noise("laplace", 2.0)), (1, 1))
     Choice(method='exact', reason='a sum over 1,001 counts is affordable')
     """

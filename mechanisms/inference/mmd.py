@@ -31,7 +31,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.jit import kernel
+from mechanisms.core.jit import kernel
 
 _CUTOFF = 9.0
 _WIDEST = 300.0

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, validate_integer
+from mechanisms.core.arguments import Floats, validate_integer
+from mechanisms.core.protocols import Posterior, validate_probabilities
+from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.families import FAMILIES, Family
 from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
-from mechanisms.protocols import Posterior, validate_probabilities
-from mechanisms.sums import weighted_sum
 
 
 def naive_statistics(model: ReleaseModel, noisy_statistics: ArrayLike, within: bool = True) -> Floats:

@@ -36,11 +36,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats, real_array
+from mechanisms.core.arguments import Floats, real_array
+from mechanisms.core.jit import kernel
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.inference.families import FAMILIES
-from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon, validate_size
 
 N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""

@@ -23,7 +23,11 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, describe, real_array, require_generator
+from mechanisms.core.arguments import Floats, describe, real_array, require_generator
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.noise import NOISES, Exact, Noise, calibrated_noise
+from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
+from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.inference.count_table import CountTable, count_table
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, NORMAL, Bounds, Family
@@ -31,10 +35,6 @@ from mechanisms.inference.methods import Choice, choose_method, fit_release, reh
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
-from mechanisms.metadata import find_entry
-from mechanisms.noise import NOISES, Exact, Noise, calibrated_noise
-from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
-from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen

@@ -25,14 +25,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, record_array
+from mechanisms.core.arguments import Floats, record_array
+from mechanisms.core.exact_scales import laplace_scale_for
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.noise import Noise, calibrated_noise
+from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
+from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.inference.families import MODELS, Bounds, Family
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.metadata import find_entry
-from mechanisms.noise import Noise, calibrated_noise
-from mechanisms.privacy import Guarantee, Neighbouring, validate_relation
-from mechanisms.privacy_parameters import validate_epsilon, validate_size
-from mechanisms.release import CheckedRelease, Hook, LedgerLike, Rehearsal, check_release, laplace_scale_for
+from mechanisms.release import CheckedRelease, Hook, LedgerLike, Rehearsal, check_release
 
 _BITS = 32
 

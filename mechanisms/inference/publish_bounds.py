@@ -26,13 +26,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.exact_scales import laplace_scale_for
+from mechanisms.core.noise import Noise
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.publish import validate_data
-from mechanisms.noise import Noise
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon
-from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release, laplace_scale_for
+from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
 
 EDGES: Floats = np.concatenate([-(2.0 ** np.arange(50, -30, -1)), [0.0], 2.0 ** np.arange(-29, 51)])
 """Finite ends of the bins and largest bounds, shape (161,)."""

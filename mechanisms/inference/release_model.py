@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from mechanisms.arguments import Floats, real_array, validate_positive
+from mechanisms.core.arguments import Floats, real_array, validate_positive
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.noise import Noise
+from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
+from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
-from mechanisms.metadata import find_entry
-from mechanisms.noise import Noise
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
-from mechanisms.privacy_parameters import validate_size
 
 _RECORDS_AT_ONCE = 1 << 16
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond

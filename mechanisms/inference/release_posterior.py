@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, require_generator
+from mechanisms.core.arguments import Floats, require_generator
+from mechanisms.core.noise import Noise
+from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
+from mechanisms.core.protocols import Posterior
 from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import Choice
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee
-from mechanisms.protocols import Posterior
 from mechanisms.tables import TablePosterior
 
 if TYPE_CHECKING:

@@ -38,10 +38,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 from mechanisms.inference.families import EXPONENTIAL, NORMAL, POISSON
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.jit import kernel
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)
 _WINDOW = 46.0  # nats below the maximum, where a density is negligible

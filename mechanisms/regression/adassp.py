@@ -33,8 +33,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array
-from mechanisms.privacy import ConcentratedGuarantee
+from mechanisms.core.arguments import Floats, real_array
+from mechanisms.core.privacy import ConcentratedGuarantee
 from mechanisms.regression.gram_release import GramNoise, largest_rho
 
 _FAILURE = 0.05  # probability that the noise of XᵀX exceeds the smallest eigenvalue after the penalty

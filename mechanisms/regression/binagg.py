@@ -42,7 +42,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers
 from mechanisms.regression.adassp import BudgetedRelease, with_variance
 from mechanisms.regression.dp_gd import clipped_sums
 from mechanisms.regression.gram_release import scaled_records

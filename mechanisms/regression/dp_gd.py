@@ -37,8 +37,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
-from mechanisms.jit import kernel
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 from mechanisms.regression.adassp import BudgetedRelease, basic_ends, draw_errors, penalty_for, with_variance
 from mechanisms.regression.gram_release import GramNoise, scaled_records
 

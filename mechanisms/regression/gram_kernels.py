@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers
-from mechanisms.jit import inlined_kernel, kernel
+from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.jit import inlined_kernel, kernel
 
 _WIDEST, _OCTAVES = 2.0, 8.0  # proposals have scales from 2^2 to 2^−6
 

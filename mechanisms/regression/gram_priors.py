@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.arguments import Floats, validate_positive
+from mechanisms.core.arguments import Floats, validate_positive
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, find_repeated, real_array, validate_integer, validate_positive
-from mechanisms.calibrate import bisect
-from mechanisms.jit import kernel
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee
-from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.core.arguments import Floats, Integers, find_repeated, real_array, validate_integer, validate_positive
+from mechanisms.core.calibrate import bisect
+from mechanisms.core.conversions import concentrated_epsilon
+from mechanisms.core.exact_scales import laplace_scale_for, require_scale
+from mechanisms.core.jit import kernel
+from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
+from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.regression.k_norm_matrix import draw_k_norm
-from mechanisms.release import CheckedRelease, laplace_scale_for, require_scale
-from mechanisms.renyi.conversions import concentrated_epsilon
+from mechanisms.release import CheckedRelease
 
 NoiseName = Literal["laplace", "gaussian", "k-norm"]
 

@@ -25,8 +25,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from mechanisms.arguments import Floats
-from mechanisms.jit import kernel
+from mechanisms.core.arguments import Floats
+from mechanisms.core.jit import kernel
 
 
 def draw_k_norm(rng: np.random.Generator, m: int, size: int) -> Floats:

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.arguments import validate_integer
-from mechanisms.jit import kernel
+from mechanisms.core.arguments import validate_integer
+from mechanisms.core.jit import kernel
 
 MOST_ROWS = 2**32
 """Largest number of rows n, since positions are 32-bit integers."""

@@ -44,10 +44,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.arguments import Floats, real_array, require_generator, validate_integer, validate_number
-from mechanisms.metadata import Entry, Style, find_entry, register
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon
+from mechanisms.core.arguments import Floats, real_array, require_generator, validate_integer, validate_number
+from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, real_array, require_generator
-from mechanisms.metadata import Style, find_entry, register
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon
-from mechanisms.protocols import OutputDistribution
+from mechanisms.core.arguments import Floats, real_array, require_generator
+from mechanisms.core.metadata import Style, find_entry, register
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon
+from mechanisms.core.protocols import OutputDistribution
 from mechanisms.regression.partition_probability import PartitionMethod, PartitionRelease, with_noiseless
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
 

@@ -40,9 +40,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.arguments import Floats, real_array, validate_number, validate_positive
-from mechanisms.jit import kernel
-from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.core.arguments import Floats, real_array, validate_number, validate_positive
+from mechanisms.core.jit import kernel
+from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics
 

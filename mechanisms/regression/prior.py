@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, real_array, validate_positive
+from mechanisms.core.arguments import Floats, real_array, validate_positive
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, describe, record_array
+from mechanisms.core.arguments import Floats, Integers, describe, record_array
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.protocols import validate_probabilities
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.metadata import find_entry
-from mechanisms.privacy import Guarantee
-from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.gram_priors import RegressionPrior
 from mechanisms.regression.gram_release import (
     GramNoise,

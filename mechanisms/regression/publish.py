@@ -25,19 +25,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats
-from mechanisms.privacy import Guarantee
+from mechanisms.core.arguments import Floats
+from mechanisms.core.exact_scales import noisy_sums_scale
+from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
-from mechanisms.release import (
-    CheckedRelease,
-    ExactNoise,
-    Hook,
-    LedgerLike,
-    noisy_sums_scale,
-    open_ledger,
-)
+from mechanisms.release import CheckedRelease, ExactNoise, Hook, LedgerLike, open_ledger
 
 _SEARCH_BITS = 40
 _CENTRE_STEPS = 64  # number of grid points of c per scale w

@@ -43,9 +43,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from mechanisms.arguments import Floats, Integers, validate_integer, validate_number, validate_positive
-from mechanisms.privacy import Guarantee
-from mechanisms.privacy_parameters import validate_epsilon
+from mechanisms.core.arguments import Floats, Integers, validate_integer, validate_number, validate_positive
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _MARGIN = 1e-9

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats, Integers, validate_integer
-from mechanisms.jit import kernel
-from mechanisms.privacy_parameters import validate_size
+from mechanisms.core.arguments import Floats, Integers, validate_integer
+from mechanisms.core.jit import kernel
+from mechanisms.core.privacy_parameters import validate_size
 
 LARGEST_NUMBER = 1e140
 """Largest absolute value of rows for which sums of squares and their products with 10⁹ rows are finite."""

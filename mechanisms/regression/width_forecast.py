@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
 from mechanisms.regression.gram_release import GramNoise, PublicBox
 
 Guess = tuple[float, float] | float

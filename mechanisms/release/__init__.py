@@ -8,34 +8,24 @@ operating system. `check_release` returns a `Rehearsal` instead if there is a se
 from mechanisms.release.entry import (
     CheckedRelease,
     ExactNoise,
-    ExactSampler,
     Hook,
     LedgerLike,
     Rehearsal,
     check_release,
-    laplace_scale_for,
-    noisy_sums_scale,
     open_ledger,
     require_opendp,
-    require_scale,
-    sum_zero_sampler,
 )
 from mechanisms.release.ledger import LedgerFile, Loss
 
 __all__ = [
     "CheckedRelease",
     "ExactNoise",
-    "ExactSampler",
     "Hook",
     "LedgerFile",
     "LedgerLike",
     "Loss",
     "Rehearsal",
     "check_release",
-    "laplace_scale_for",
-    "noisy_sums_scale",
     "open_ledger",
     "require_opendp",
-    "require_scale",
-    "sum_zero_sampler",
 ]

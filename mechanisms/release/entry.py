@@ -23,13 +23,13 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers, describe
-from mechanisms.privacy import Guarantee
+from mechanisms.core.arguments import Floats, Integers, describe
+from mechanisms.core.exact_scales import SUM_BITS, expected_rejections, noisy_sums_scale
+from mechanisms.core.privacy import Guarantee
 from mechanisms.release.ledger import LedgerFile
 from mechanisms.release.rehearsal import Rehearsal
 
@@ -38,10 +38,6 @@ Hook = Callable[[], object]
 
 LedgerLike = LedgerFile | str | os.PathLike[str]
 """Ledger, or the path of an existing one."""
-
-_LARGEST_SCALE = 2.0**52  # noise of 1,000 scales fits in 64 bits
-_MAX_DRAWS = 5_000_000
-_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ class ExactNoise:
 
     def sum_zero(self, kind: Literal["laplace", "gaussian"], scale: float, k: int) -> Integers:
         """Draw k independent integers given a sum of zero by exact rejection, whose running time depends on no data."""
-        draw, expected = getattr(self, kind), _expected_rejections(scale, k)
+        draw, expected = getattr(self, kind), expected_rejections(scale, k)
         batch = min(4096, math.ceil(expected))
         for _ in range(math.ceil(60 * expected / batch)):  # the probability that all vectors are rejected is exp(−60)
             vectors = draw(scale, batch * k).reshape(batch, k)
@@ -142,15 +138,11 @@ class ExactNoise:
         Each value is rounded to `low` plus a multiple of the unit u = (high − low)/2³², which changes a sum by at most
         M·u/2, or 2⁻³³·M·ε noise scales. In units of u the sensitivity is 2³² and the scale `noisy_sums_scale`.
         """
-        unit = (high - low) * 2.0**-_BITS
-        whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**_BITS)
+        unit = (high - low) * 2.0**-SUM_BITS
+        whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**SUM_BITS)
         noise = self.laplace(noisy_sums_scale(epsilon), values.shape[1])
         sums = [sum(map(int, column)) + z for column, z in zip(whole.T.tolist(), noise.tolist(), strict=True)]
         return np.array([len(values) * low + unit * total for total in sums])
-
-
-ExactSampler = Callable[[ExactNoise], Integers]
-"""Function that draws a vector of integer noise for an entered release; its arguments were checked before."""
 
 
 def require_opendp() -> Any:
@@ -164,40 +156,3 @@ def require_opendp() -> Any:
         ) from error
     dp.enable_features("contrib")
     return dp
-
-
-def require_scale(scale: float) -> float:
-    """Return the scale of exact noise, in units of its integers, if it is at most 2⁵²."""
-    if not scale <= _LARGEST_SCALE:
-        raise ValueError(f"the noise scale must be at most 2^52 units, got {scale:g}; choose a larger epsilon")
-    return scale
-
-
-def laplace_scale_for(sensitivity: int, epsilon: float) -> float:
-    """Return the smallest double b for which sensitivity/b ≤ ε holds in exact arithmetic."""
-    scale = sensitivity / epsilon
-    if Fraction(sensitivity) > Fraction(scale) * Fraction(epsilon):
-        scale = math.nextafter(scale, math.inf)
-    return require_scale(scale)
-
-
-def noisy_sums_scale(epsilon: float) -> float:
-    """Return the scale of the noise of `ExactNoise.noisy_sums` in units of the rounded values, 2³²/ε rounded up."""
-    return laplace_scale_for(2**_BITS, epsilon)
-
-
-def sum_zero_sampler(kind: Literal["laplace", "gaussian"], scale: float, k: int) -> ExactSampler:
-    """Return the sampler of `ExactNoise.sum_zero`, if it is affordable."""
-    _expected_rejections(scale, k)
-    return lambda noise: noise.sum_zero(kind, scale, k)
-
-
-def _expected_rejections(scale: float, k: int) -> float:
-    """Return the expected number of vectors until one has a sum of zero; raise ValueError if there are too many."""
-    expected = math.sqrt(2 * math.pi * k) * (2.0 * scale + 1.0)
-    if expected * k > _MAX_DRAWS:
-        raise ValueError(
-            f"rejection sampling must need at most {_MAX_DRAWS:,} draws on average, got {expected * k:,.0f}; choose a "
-            "larger epsilon, or geometric-projected"
-        )
-    return expected

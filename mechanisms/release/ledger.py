@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
 
-from mechanisms.arguments import describe, is_real
-from mechanisms.privacy import Guarantee, Neighbouring, Status
+from mechanisms.core.arguments import describe, is_real
+from mechanisms.core.privacy import Guarantee, Neighbouring, Status
 
 _BUDGET = "budget"
 _MAX_REPLACEMENTS = 100  # of the file while a process waits for its lock

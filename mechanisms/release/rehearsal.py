@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.arguments import validate_integer
+from mechanisms.core.arguments import validate_integer
 
 
 @dataclass(frozen=True)

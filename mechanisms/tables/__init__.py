@@ -7,7 +7,7 @@ pairs the children of their nodes. `solve` computes tables by the `messages` of 
 them and the loops of `kernels`.
 """
 
-from mechanisms.noise import EXACT
+from mechanisms.core.noise import EXACT
 from mechanisms.tables.crossed import CrossedPosterior, crossed_posterior
 from mechanisms.tables.fit import fit_prior, table_posterior
 from mechanisms.tables.formats import RandomRounded, Rounded, SmallRounded, Suppressed

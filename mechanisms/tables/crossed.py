@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, describe, real_array, require_generator, validate_integer
-from mechanisms.chain_diagnostics import diagnose_chains
-from mechanisms.jit import kernel
-from mechanisms.noise import Exact, Noise
-from mechanisms.protocols import Posterior, validate_probabilities
+from mechanisms.core.arguments import Floats, Integers, describe, real_array, require_generator, validate_integer
+from mechanisms.core.chain_diagnostics import diagnose_chains
+from mechanisms.core.jit import kernel
+from mechanisms.core.noise import Exact, Noise
+from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.tables.formats import FAR, Factors, likelihoods, refuse_large, validate_count
 from mechanisms.tables.posterior import Evaluation, draws_to_arviz, evaluate_draws
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
@@ -166,7 +166,7 @@ def crossed_posterior(
 
     Examples
     --------
-    >>> from mechanisms.noise import Noise
+    >>> from mechanisms.core.noise import Noise
     >>> from mechanisms.tables import poisson
     >>> noise, rows, columns = Noise("gaussian", 1.0), [9.0, 4.0], [7.5, 5.0]
     >>> margins = [((0,), rows, noise), ((1,), columns, noise)]

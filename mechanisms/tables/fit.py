@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
 from mechanisms.tables.formats import FAR, NoiseLike, Seen, node_name
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.messages import add_windows
@@ -80,7 +80,7 @@ def table_posterior(
 
     Examples
     --------
-    >>> from mechanisms.noise import Noise
+    >>> from mechanisms.core.noise import Noise
     >>> from mechanisms.tables import negative_binomial
     >>> values, parents = [13.0, 2.0, -1.0, 10.0], [3, 3, 3, -1]
     >>> posterior = table_posterior(values, Noise("gaussian", 3.0), parents, negative_binomial(1.0, 5.0))
@@ -214,7 +214,7 @@ def fit_prior(
 
     Examples
     --------
-    >>> from mechanisms.noise import Noise
+    >>> from mechanisms.core.noise import Noise
     >>> values = [8.1, 2.3, 31.0, 0.4, 12.2, 3.1, 18.5, 5.0, 9.7, 1.2, 70.3]
     >>> fit_prior(values, Noise("gaussian", 3.0), parents=[10] * 10 + [-1])
     fitted negative binomial, mean 7 (2.6 to 19), shape 0.38 (0.15 to 2.6), hyperprior of scale 3

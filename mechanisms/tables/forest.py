@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mechanisms.arguments import Integers
+from mechanisms.core.arguments import Integers
 
 Columns = TypeVar("Columns", bound=tuple[Any, ...])
 

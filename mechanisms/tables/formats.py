@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import special
 
-from mechanisms.arguments import Floats, Integers, describe, validate_integer, validate_positive
-from mechanisms.noise import Exact, Noise
+from mechanisms.core.arguments import Floats, Integers, describe, validate_integer, validate_positive
+from mechanisms.core.noise import Exact, Noise
 
 FAR = 1 << 60  # bound of a count without a bound
 LARGEST = 1 << 52  # largest absolute value and largest given count, below which half-integers are exact
@@ -108,7 +108,7 @@ class RandomRounded:
 
     Examples
     --------
-    >>> from mechanisms.noise import EXACT
+    >>> from mechanisms.core.noise import EXACT
     >>> from mechanisms.tables import table_posterior, uniform
     >>> table_posterior([3.0], EXACT, [-1], uniform(9), seen=RandomRounded(3)).pmf(0)[1].round(2)
     array([0.11, 0.22, 0.33, 0.22, 0.11])
@@ -135,7 +135,7 @@ class SmallRounded:
 
     Examples
     --------
-    >>> from mechanisms.noise import EXACT
+    >>> from mechanisms.core.noise import EXACT
     >>> from mechanisms.tables import table_posterior, uniform
     >>> table_posterior([0.0], EXACT, [-1], uniform(9), seen=SmallRounded(5)).pmf(0)[1].round(2)
     array([0.33, 0.27, 0.2 , 0.13, 0.07])

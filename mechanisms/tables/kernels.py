@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mechanisms.jit import inlined_kernel, kernel
+from mechanisms.core.jit import inlined_kernel, kernel
 
 
 @kernel

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mechanisms.arguments import Floats
+from mechanisms.core.arguments import Floats
 
 LogDensity = Callable[[Floats], float]
 

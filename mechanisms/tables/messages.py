@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import Factors

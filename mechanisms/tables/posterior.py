@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.arguments import Floats, Integers, real_array, require_generator, validate_integer
-from mechanisms.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
-from mechanisms.protocols import Posterior, validate_probabilities
-from mechanisms.sums import weighted_sum
+from mechanisms.core.arguments import Floats, Integers, real_array, require_generator, validate_integer
+from mechanisms.core.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
+from mechanisms.core.protocols import Posterior, validate_probabilities
+from mechanisms.core.sums import weighted_sum
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import select
 from mechanisms.tables.messages import Windows

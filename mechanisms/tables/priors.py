@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.arguments import Floats, Integers, describe, real_array, validate_positive
+from mechanisms.core.arguments import Floats, Integers, describe, real_array, validate_positive
 from mechanisms.tables.formats import FAR, validate_count
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, LARGEST
 from mechanisms.tables.messages import CUT, Message, Messages, Plan, VanishedError, Windows, add_windows

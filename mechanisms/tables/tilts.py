@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mechanisms.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
 from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, Integers, describe, real_array
-from mechanisms.noise import Exact, Noise
+from mechanisms.core.arguments import Floats, Integers, describe, real_array
+from mechanisms.core.noise import Exact, Noise
 from mechanisms.tables.forest import Forest, grow_forest, select
 from mechanisms.tables.formats import (
     FAR,

@@ -41,7 +41,7 @@ def audit(
     If a guarantee of released counts holds, draws are compared with the stated distribution at several data sets. Draws
     that do not follow it are BROKEN.
     """
-    from mechanisms.privacy import RELATIONS
+    from mechanisms.core.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown
     from studies.audits import Question, audit_named, tabulate_audits
 

@@ -178,7 +178,7 @@ def _answer(
     rule: str = "",
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states which cells are counted."""
-    from mechanisms.privacy import Guarantee
+    from mechanisms.core.privacy import Guarantee
     from studies.estimates import Spending
 
     require_file("plot", given["plot"], ".svg", ".png", kept=(file, given["ledger"]))

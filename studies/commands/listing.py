@@ -17,7 +17,7 @@ from studies.commands.options import argument, complete_study, option
 from studies.commands.output import print_table, say
 
 if TYPE_CHECKING:
-    from mechanisms.metadata import Entry
+    from mechanisms.core.metadata import Entry
 
 _MOST_VALUES = 12  # number of values of an axis that are shown
 

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from mechanisms import Guarantee, Mechanism, audit_counts
-from mechanisms.audit import Audit, exceeds
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.exact_losses import Audit, exceeds
 from mechanisms.counts.draws import LEVEL, audit_draws, compared_datasets
 from pipeline import Panel
 from studies.claims import Summaries, smallest

@@ -24,7 +24,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms import MECHANISMS
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates
 from pipeline import EVERY_PANEL, Claim, Erratum, Finding, claim, claims_in, two_sided_level, verdict
 from studies.claims import Look, above, correct, decide, entries, joined, p0, place, ratio, smallest, span
 from studies.counts.problems import at_poster

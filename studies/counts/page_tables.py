@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import xarray as xr
 
-from mechanisms.audit import exceeds
+from mechanisms.core.exact_losses import exceeds
+from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.privacy import Guarantee, Status
 from studies.claims import Summaries
 from studies.counts.privacy_audit_claims import audits
 from studies.tables import AuditedLoss, PageTable, compare_methods, largest_loss, show_mean

@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from mechanisms import FAMILIES, MECHANISMS, Mechanism, audit_counts, audit_sums, calibrated_noise
-from mechanisms.conjugate import count_candidates
-from mechanisms.counts.audit import require_auditable
+from mechanisms.audit.counts import require_auditable
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.privacy import RELATIONS
 from mechanisms.counts.mechanism import validate
 from mechanisms.inference.families import Bounds, Family
-from mechanisms.privacy import RELATIONS
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from pipeline.errors import unknown
 from studies.counts.page_tables import audited_releases

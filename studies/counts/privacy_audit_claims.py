@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from mechanisms import FAMILIES, MECHANISMS, Mechanism, Status
-from mechanisms.audit import exceeds
-from mechanisms.privacy import RELATIONS
+from mechanisms.core.exact_losses import exceeds
+from mechanisms.core.privacy import RELATIONS
 from pipeline import EVERY_PANEL, Erratum, Finding, claim, claims_in, verdict
 from studies.claims import Look, Summaries, correct, count, in_panels, joined, largest, p0, p1, place, span
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechanisms.arguments import find_repeated
+from mechanisms.core.arguments import find_repeated
 from pipeline.errors import BadInputError
 
 _SPLIT_SEED = 20_171_204  # seed for splits of tables without a published split: the first day of NIPS 2017

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from mechanisms.noise import Noise
+from mechanisms.core.noise import Noise
 from mechanisms.tables import Suppressed
 from studies.data.table_values import Published
 

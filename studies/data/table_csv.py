@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from mechanisms.noise import EXACT, Exact, Noise
+from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables.formats import Seen
 from pipeline.errors import BadInputError, unknown
 from studies.data.table_checks import find_warnings

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mechanisms.noise import EXACT, Exact, Noise
+from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from mechanisms.tables.formats import Seen
 from pipeline.errors import BadInputError, suggest, unknown

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.methods import InferenceMethod

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.inference.methods import INFERENCE_METHODS
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from studies.claims import Look, in_panels, p4

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.core.noise import Noise, calibrated_noise
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.gibbs import RegionTable, tabulate_regions
 from mechanisms.inference.methods import INFERENCE_METHODS, InferenceMethod
@@ -20,7 +21,6 @@ from mechanisms.inference.naive import ConjugatePosterior
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
 from mechanisms.inference.one_posterior_sample import OnePosteriorSampling
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise, calibrated_noise
 from pipeline import Method, Streams
 from studies.panels import Values, method_of
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.noise import EXACT, Noise, calibrated_noise
+from mechanisms.core.noise import EXACT, Noise, calibrated_noise
 from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
 from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
 from studies.claims import ks_p_value

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from mechanisms.noise import Exact, Noise
+from mechanisms.core.noise import Exact, Noise
 from mechanisms.tables import Prior, Rounded, Suppressed, fit_prior, table_posterior
 from pipeline import Method, Streams
 from studies.panels import NOMINAL, Values, score_intervals

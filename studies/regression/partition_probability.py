@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.audit import audit_distributions
-from mechanisms.regression.audit import adversarial_posteriors, probability_distributions
+from mechanisms.audit.partitions import adversarial_posteriors, probability_distributions
+from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod, partition_probability
 from mechanisms.regression.prior import ZellnerPrior
 from pipeline import Factor, Figure, Measure, Panel, Scale, Statistic, Streams, Study

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from mechanisms.audit import exceeds
+from mechanisms.core.exact_losses import exceeds
 from mechanisms.regression.partition_probability import score_slope
 from pipeline import Erratum, Finding, claim, claims_in
 from studies.claims import (

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechanisms.audit import audit_distributions
-from mechanisms.conjugate import count_candidates
-from mechanisms.protocols import validate_probabilities
-from mechanisms.regression.audit import centred_losses, quantile_distributions, search_distributions
+from mechanisms.audit.partitions import centred_losses, quantile_distributions, search_distributions
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.exact_losses import audit_distributions
+from mechanisms.core.protocols import validate_probabilities
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     PartitionQuantile,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.audit import exceeds
+from mechanisms.core.exact_losses import exceeds
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Look, above, at_most, decide, joined, listed, mean, named, p2, place, span, vector

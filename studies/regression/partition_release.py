@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mechanisms.privacy import Guarantee
+from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile
 from mechanisms.regression.statistics import LARGEST_NUMBER

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from mechanisms.arguments import validate_positive
-from mechanisms.privacy import Guarantee
-from mechanisms.protocols import validate_probabilities
+from mechanisms.core.arguments import validate_positive
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.protocols import validate_probabilities
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
 from mechanisms.regression.partition_quantile import (

@@ -33,7 +33,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.regression.adassp import AdaSSP
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import NoisyDescent

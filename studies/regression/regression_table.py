@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mechanisms.privacy import Guarantee, Neighbouring
+from mechanisms.core.privacy import Guarantee, Neighbouring
 from mechanisms.regression.gram_release import (
     RESERVED_NAMES,
     GramNoise,

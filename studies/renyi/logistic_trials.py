@@ -26,12 +26,12 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.special import expit, log_expit
 
-from mechanisms.glm.chains import GLM_CHAINS, private_chain
-from mechanisms.glm.langevin import LangevinChain, forecast_draws, langevin_chain, plan_intervals, published_langevin
-from mechanisms.glm.mechanisms import GlmMechanism, GlmMethod, glm_mechanism
-from mechanisms.glm.penalty import log_likelihoods
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
-from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
+from mechanisms.core.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
+from mechanisms.draws.chains import GLM_CHAINS, private_chain
+from mechanisms.draws.glm_mechanisms import GlmMechanism, GlmMethod, glm_mechanism
+from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.draws.langevin import LangevinChain, forecast_draws, langevin_chain, plan_intervals, published_langevin
+from mechanisms.draws.penalty import log_likelihoods
 from pipeline import Streams
 from studies.data import Classification, Table, load, split
 from studies.panels import Values

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import xarray as xr
 
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
-from mechanisms.renyi.sampling import RENYI_SAMPLERS
+from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS
+from mechanisms.draws.tempered import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
 from studies.claims import Summaries
 from studies.renyi.renyi_audit_claims import logistic_shares, published_loss

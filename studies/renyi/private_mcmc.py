@@ -23,10 +23,10 @@ from typing import Any
 
 import xarray as xr
 
-from mechanisms.glm.chains import GLM_CHAINS
-from mechanisms.glm.langevin import LEAST_DRAWS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.draws.chains import GLM_CHAINS
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS
+from mechanisms.draws.langevin import LEAST_DRAWS
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import (

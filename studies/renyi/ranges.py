@@ -1,6 +1,6 @@
 """Parameter ranges supported by the Rényi studies; outside them, quadrature takes minutes or numbers overflow."""
 
-from mechanisms.privacy_parameters import validate_epsilon, validate_order
+from mechanisms.core.privacy_parameters import validate_epsilon, validate_order
 from studies.panels import require
 
 _CHECKS = {"order": validate_order, "epsilon": validate_epsilon}

@@ -26,12 +26,12 @@ from mechanisms import (
     gaussian_mechanism,
     glm_mechanism,
 )
-from mechanisms.conjugate import count_candidates
-from mechanisms.glm.audit import critical_order, replacement_distributions
-from mechanisms.glm.mechanisms import GlmMechanism
-from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
-from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
-from mechanisms.renyi.sampling import renyi_sampler
+from mechanisms.audit.densities import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
+from mechanisms.audit.replacements import critical_order, replacement_distributions
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.draws.glm_mechanisms import GlmMechanism
+from mechanisms.draws.tempered import renyi_sampler
+from mechanisms.draws.worst_case import candidate_records, limiting_case, shared_records
 from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
 from studies.panels import Values, given, require
 from studies.renyi.page_tables import audited_draws

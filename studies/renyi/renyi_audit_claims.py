@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
-from mechanisms.glm.worst_case import LARGEST_SHARE_1D
-from mechanisms.renyi.conversions import pure_renyi
+from mechanisms.core.conversions import pure_renyi
+from mechanisms.draws.worst_case import LARGEST_SHARE_1D
 from pipeline import Erratum, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Look, correct, count, highest, joined, largest, listed, named, p3, place

@@ -28,8 +28,8 @@ from scipy import integrate, special, stats
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincc, betaln, expit, polygamma
 
-from mechanisms.renyi.divergence import dirichlet_renyi
-from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
+from mechanisms.draws.dirichlet_divergence import dirichlet_renyi
+from mechanisms.draws.tempered import RenyiSampling, renyi_sampler
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import Look, correct, in_panels, joined, largest, p3, place, span, vector

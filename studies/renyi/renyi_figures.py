@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
-from mechanisms.renyi.sampling import RENYI_SAMPLERS
+from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS
+from mechanisms.draws.tempered import RENYI_SAMPLERS
 from pipeline import Figure
 from pipeline.declare.factors import format_value
 from studies.figures import Axis, Chart, shares, stacked

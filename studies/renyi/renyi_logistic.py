@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS, glm_mechanism
 from pipeline import (
     EVERY_PANEL,
     Factor,

@@ -2,7 +2,7 @@
 
 Panel `kl` contains the exact divergence of the true posterior from the distribution of a private draw, for 38
 successes in 100 records. Panel `loglik` contains the log loss of a private draw on 100 held-out Bernoulli trials, for
-simulated data, and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` use
+simulated data, and its exact expectation. The diffused and concentrated posteriors of `mechanisms.draws.tempered` use
 the largest coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and
 with the smallest variance that satisfies (λ, ε)-RDP.
 """
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from mechanisms.renyi.divergence import dirichlet_renyi
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
-from mechanisms.sums import weighted_sum
+from mechanisms.core.sums import weighted_sum
+from mechanisms.draws.dirichlet_divergence import dirichlet_renyi
+from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
+from mechanisms.draws.tempered import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.panels import Values, given, require
 from studies.renyi.page_tables import compare_utility

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.renyi.divergence import dirichlet_renyi
+from mechanisms.draws.dirichlet_divergence import dirichlet_renyi
 from pipeline import Claim, Erratum, Finding, claim, claims_in, verdict
 from studies.claims import Look, correct, highest, joined, listed, named, p3, ratio, span, vector
 

@@ -28,7 +28,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_priors import ConjugatePrior
 from mechanisms.regression.gram_release import (

@@ -23,10 +23,10 @@ import numba
 import numpy as np
 from arviz_stats.base import array_stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.laplace import sample_gibbs
 
 SMALLEST = "--smallest" in sys.argv[1:]

@@ -16,8 +16,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 from threadpoolctl import threadpool_limits
 
-from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import laplace_approximation, sample_glm
+from mechanisms.draws.glm_mechanisms import glm_mechanism
+from mechanisms.draws.glm_sampling import laplace_approximation, sample_glm
 from studies.data import load, split
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -77,7 +77,7 @@ def log_posterior(X, signs, precision, weights):
 
 
 def run_ours(X, y, target, directions, n_steps):
-    """Run the sampler of `mechanisms.glm`, including the search for the mode."""
+    """Run the sampler of `mechanisms.draws.glm_sampling`, including the search for the mode."""
     rng = np.random.default_rng(1)
     approximation = laplace_approximation(X, y, target)
     first = sample_glm(rng, X, y, target, approximation, 96, n_chains=N_CHAINS)

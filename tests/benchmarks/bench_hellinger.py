@@ -25,10 +25,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from mechanisms import MECHANISMS, CountRelease, balanced_counts, posterior
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.hellinger import hellinger
 from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.sensitivity import smooth_sensitivity
-from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 from scipy import stats
 
-from mechanisms.noise import Noise
+from mechanisms.core.noise import Noise
 from mechanisms.tables import negative_binomial, table_posterior
 
 STATES = (1, 2) if "--smallest" in sys.argv[1:] else (10, 100)

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from mechanisms import balanced_counts
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.hellinger import hellinger
 from mechanisms.counts.exponential import exponential_mechanism, smoothing_gamma
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.counts.sensitivity import smooth_sensitivity
-from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 from scipy import special, stats
 
-from mechanisms.noise import Noise
+from mechanisms.core.noise import Noise
 from mechanisms.tables import negative_binomial, table_posterior
 from mechanisms.tables.solve import solve
 from mechanisms.tables.tree import read_table

@@ -12,12 +12,19 @@ import pytest
 from scipy import stats
 
 import mechanisms
-from mechanisms.conjugate import enumerate_candidates, posterior, validate_counts
+from mechanisms.audit.sampled import count_sampler
+from mechanisms.audit.sums import audit_sums
+from mechanisms.core.conjugate import enumerate_candidates, posterior, validate_counts
+from mechanisms.core.metadata import Entry
+from mechanisms.core.noise import Noise
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.protocols import OutputDistribution, Posterior
 from mechanisms.counts.publish import PUBLISHABLE, publish_counts
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.glm.chains import GLM_CHAINS, private_chain
-from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
-from mechanisms.inference.audit import audit_sums
+from mechanisms.draws.chains import GLM_CHAINS, private_chain
+from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
+from mechanisms.draws.tempered import RENYI_SAMPLERS, renyi_sampler
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import FAMILIES
@@ -26,17 +33,10 @@ from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampl
 from mechanisms.inference.private_posterior import posterior_from_release
 from mechanisms.inference.publish import publish_sums
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.metadata import Entry
-from mechanisms.noise import Noise
-from mechanisms.privacy import Guarantee
-from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_distribution
 from mechanisms.regression.posterior import CoefficientPosterior
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
-from mechanisms.sampled_audit import count_sampler
 from studies.report.papers import PAPERS
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import (

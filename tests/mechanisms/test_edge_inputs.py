@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import mechanisms as m
-from mechanisms.glm.mechanisms import LINKS
-from mechanisms.glm.sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.draws.glm_mechanisms import LINKS
+from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.draws.tempered import renyi_sampler
 from mechanisms.inference.exact_posterior import _log_beta_binomial
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import partition_statistics
-from mechanisms.renyi.sampling import renyi_sampler
 from tests.mechanisms.inference.enumeration import binomial_mixture
 
 RECORDS = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])

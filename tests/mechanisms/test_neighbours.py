@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.conjugate import adding_pairs, enumerate_candidates, neighbouring_pairs
+from mechanisms.core.conjugate import adding_pairs, enumerate_candidates, neighbouring_pairs
 
 LABELS = [
     (1.0, 1.0),

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mechanisms import glm_mechanism
-from mechanisms.conjugate import validate_prior
-from mechanisms.glm.worst_case import limiting_case
+from mechanisms.core.conjugate import validate_prior
+from mechanisms.core.noise import Noise
+from mechanisms.draws.worst_case import limiting_case
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.sparse_vector import SparseVector

@@ -18,12 +18,13 @@ from mechanisms import (
     publish_counts,
     publish_sums,
 )
+from mechanisms.core.exact_scales import laplace_scale_for
+from mechanisms.core.noise import Noise
 from mechanisms.counts.publish import PUBLISHABLE
 from mechanisms.inference import publish as sums_publish
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
-from mechanisms.release import CheckedRelease, ExactNoise, entry, laplace_scale_for, require_opendp
+from mechanisms.release import CheckedRelease, ExactNoise, entry, require_opendp
 from tests.mechanisms.inference.laplace import statistic
 from tests.statistical import assert_frequencies, assert_mean_within
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 import pipeline
 from mechanisms import MECHANISMS, audit_counts
-from mechanisms.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates
 from mechanisms.counts.draws import DrawsAudit
 from pipeline import claim, verdict
 from pipeline.declare.source import find_study, load_object

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from mechanisms.noise import EXACT, Noise
+from mechanisms.core.noise import EXACT, Noise
 from mechanisms.tables import (
     RandomRounded,
     Rounded,

@@ -14,7 +14,7 @@ import pytest
 from scipy import special
 
 from mechanisms import Guarantee, LedgerFile, posterior_from_release, private_posterior
-from mechanisms.noise import Noise
+from mechanisms.core.noise import Noise
 from mechanisms.release import Loss
 from pipeline.errors import BadInputError
 from studies import estimates

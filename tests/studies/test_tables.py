@@ -5,7 +5,7 @@ import math
 import pytest
 import xarray as xr
 
-from mechanisms.metadata import Entry
+from mechanisms.core.metadata import Entry
 from studies.regression.page_tables import compare_coverage
 from studies.tables import AuditedLoss, compare_methods, duration, largest_loss, plus_minus, show_mean
 

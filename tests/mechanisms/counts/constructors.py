@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.core.noise import Noise
 from mechanisms.counts import exponential, hamming, permute_and_flip, power_mixture
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.k_norm import KNormNoise
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
-from mechanisms.noise import Noise
 
 
 def convert(make: Callable[..., Any]) -> Callable[..., Any]:

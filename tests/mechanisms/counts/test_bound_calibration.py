@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates
+from mechanisms.audit.counts import audit_counts
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import bound_calibration
-from mechanisms.counts.audit import audit_counts
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
 from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.registry import MECHANISMS

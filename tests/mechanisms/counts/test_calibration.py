@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import calibration
 from mechanisms.counts.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
 from mechanisms.counts.registry import MECHANISMS

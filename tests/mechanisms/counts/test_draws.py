@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mechanisms import MECHANISMS, Mechanism, audit_counts, enumerate_candidates
-from mechanisms.audit import ROUNDING
+from mechanisms.core.exact_losses import ROUNDING
+from mechanisms.core.noise import Noise
 from mechanisms.counts import draws as draws_module
 from mechanisms.counts.draws import (
     LEVEL,
@@ -23,7 +24,6 @@ from mechanisms.counts.draws import (
     compared_datasets,
 )
 from mechanisms.counts.noise import NoisyCounts
-from mechanisms.noise import Noise
 
 GEOMETRIC = MECHANISMS["geometric"]
 N, PRIOR = 6, (1.0, 1.0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
 from mechanisms.counts.exponential import _pick
 from tests.mechanisms.counts.constructors import exponential_mechanism

@@ -4,7 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.hellinger import hellinger
 from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.hamming import (
     _loss_sums,
@@ -13,7 +14,6 @@ from mechanisms.counts.hamming import (
     hamming_loss,
     require_hamming,
 )
-from mechanisms.hellinger import hellinger
 from tests.mechanisms.counts.constructors import hamming_mechanism
 from tests.statistical import assert_frequencies, assert_mean_within
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.noise import Noise
 from mechanisms.counts.k_norm import (
     count_classes,
     count_vectors,
@@ -18,8 +20,6 @@ from mechanisms.counts.k_norm import (
 )
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
-from mechanisms.hellinger import hellinger
-from mechanisms.noise import Noise
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
 from tests.statistical import assert_frequencies, assert_mean_within
 

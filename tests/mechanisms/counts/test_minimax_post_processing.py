@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import linprog
 
 from mechanisms import MECHANISMS
-from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.hellinger import hellinger
 from mechanisms.counts import minimax_post_processing as module
 from mechanisms.counts.k_norm import lattice_classes
 from mechanisms.counts.minimax_post_processing import (
@@ -14,7 +15,6 @@ from mechanisms.counts.minimax_post_processing import (
     require_post_processable,
 )
 from mechanisms.counts.optimal import optimal_distribution
-from mechanisms.hellinger import hellinger
 from tests.mechanisms.counts.constructors import convert, k_norm_counts
 
 minimax_post_processing = convert(lambda prior, n, *rest: module.minimax_post_processing(prior, int(n), *rest))

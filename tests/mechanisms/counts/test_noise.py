@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.noise import geometric_counts, histogram_sensitivity, laplace_counts
 
 CASES = [

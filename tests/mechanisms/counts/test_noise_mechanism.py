@@ -6,7 +6,7 @@ import pytest
 from scipy import special, stats
 
 from mechanisms import MECHANISMS, Guarantee, Mechanism, audit_counts, geometric_counts, noise_mechanism
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.noise_mechanism import REACH
 from tests.statistical import assert_frequencies
 

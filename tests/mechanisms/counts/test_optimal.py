@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
 from mechanisms.counts.optimal import (
     MAX_EPSILON,
     MAX_VARIABLES,
@@ -15,8 +17,6 @@ from mechanisms.counts.optimal import (
     require_solvable,
 )
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.hellinger import hellinger
-from mechanisms.privacy_parameters import SMALLEST_EPSILON
 from tests.statistical import assert_frequencies
 
 PROBLEMS = [

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mechanisms.audit import OutputDistributions, audit_distributions
-from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.permute_and_flip import (
     calibrate_flip,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
+from mechanisms.core.hellinger import hellinger
 from mechanisms.counts import power_mixture as module
 from mechanisms.counts.exponential import ExponentialMechanism
 from mechanisms.counts.power_mixture import HEAD, first_power, group_powers, log_coefficients, series_head, sum_rule
 from mechanisms.counts.product_distributions import _next, product_distributions, seed_states
-from mechanisms.hellinger import hellinger
 from tests.mechanisms.counts.constructors import exponential_mechanism, power_mixture_mechanism
 from tests.statistical import assert_frequencies, assert_mean_within
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import enumerate_candidates
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.noise import Noise
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import log_projected_pmf, project
-from mechanisms.hellinger import hellinger
-from mechanisms.noise import Noise
 from tests.mechanisms.counts.constructors import projected_counts
 from tests.mechanisms.counts.test_k_norm import project_exactly
 from tests.statistical import assert_frequencies

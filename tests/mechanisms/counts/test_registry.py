@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.hellinger import hellinger
+from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
@@ -22,8 +24,6 @@ from mechanisms.counts.sensitivity import (
     local_sensitivity,
     smooth_sensitivity,
 )
-from mechanisms.hellinger import hellinger
-from mechanisms.privacy import Guarantee, Status
 from tests.statistical import assert_frequencies, assert_mean_within
 
 NAMES = list(MECHANISMS)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import (
@@ -23,7 +24,6 @@ from mechanisms.counts.sensitivity import (
     smoothed_scales,
     varying_sensitivity,
 )
-from mechanisms.privacy import Guarantee, Status
 
 CASES = [
     ((1.0, 1.0), 1),

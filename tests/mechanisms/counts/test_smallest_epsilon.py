@@ -2,14 +2,14 @@
 
 import pytest
 
-from mechanisms.counts.audit import audit_counts
+from mechanisms.audit.counts import audit_counts
+from mechanisms.core.privacy_parameters import SMALLEST_EPSILON, validate_resolved_epsilon
 from mechanisms.counts.bound_calibration import bound_scale
 from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.optimal import optimal_distribution
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
-from mechanisms.privacy_parameters import SMALLEST_EPSILON, validate_resolved_epsilon
 
 # discrete-gaussian refuses noise of more than 100,000 records
 PRIVATE = [name for name, mechanism in MECHANISMS.items() if mechanism.is_private and name != "discrete-gaussian"]

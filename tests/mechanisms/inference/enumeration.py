@@ -3,10 +3,10 @@
 import numpy as np
 from scipy import special
 
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import enumerate_candidates
+from mechanisms.core.noise import Noise
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 
 
 def enumerate_posterior(prior, n, log_likelihood):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.arguments import Floats, validate_integer
+from mechanisms.core.arguments import Floats, validate_integer
 from mechanisms.inference.release_model import ReleaseModel
 
 __all__ = ["sample_abc"]

@@ -1,11 +1,11 @@
 """Sums of records, and the methods of P4, for Laplace noise; families and bounds are arguments."""
 
+from mechanisms.core.metadata import find_entry
+from mechanisms.core.noise import Noise
 from mechanisms.inference import gibbs, marginal, naive
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.publish import validate_data
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.metadata import find_entry
-from mechanisms.noise import Noise
 
 OPTIONS = {"gibbs": {}, "gibbs-collapsed": {"jumps": True}, "gibbs-published": {"as_printed": True}}
 

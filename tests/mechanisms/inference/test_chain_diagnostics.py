@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
 
 
 def autoregressions(rng, phi, n_chains, n_draws):
@@ -34,7 +34,7 @@ def test_diagnostics_equal_those_of_arviz(n_chains, n_draws):
 def test_result_does_not_depend_on_the_number_of_sets(monkeypatch):
     chains = autoregressions(np.random.default_rng(2), np.full(12, 0.7), 2, 200)
     together = diagnose_chains(chains.reshape(3, 4, 2, 200))
-    monkeypatch.setattr("mechanisms.chain_diagnostics._BLOCK", 1)
+    monkeypatch.setattr("mechanisms.core.chain_diagnostics._BLOCK", 1)
     for found, expected in zip(diagnose_chains(chains), together, strict=True):
         assert expected.shape == (3, 4)
         np.testing.assert_allclose(found, expected.ravel(), rtol=1e-12)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import INFERENCE_METHODS, choose_method, fit_release
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.enumeration import binomial_mixture
 
 LAPLACE = Noise("laplace", 2.0)

@@ -7,11 +7,11 @@ import pytest
 from scipy import integrate, special, stats
 
 from mechanisms import Noise, posterior_from_release
+from mechanisms.core.noise import EXACT
+from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.inference import count_table
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import EXACT
-from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from tests.statistical import assert_mean_within
 

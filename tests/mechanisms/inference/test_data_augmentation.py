@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
+from mechanisms.core.noise import Noise
 from mechanisms.inference.data_augmentation import draw_poisson, sample_data_augmentation
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
 from tests.statistical import assert_frequencies, assert_mean_within

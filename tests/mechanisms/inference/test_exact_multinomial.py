@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from mechanisms.tables import messages
 from tests.mechanisms.inference.enumeration import enumerate_posterior, marginal_cdf
 from tests.statistical import assert_frequencies

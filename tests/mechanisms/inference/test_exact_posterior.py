@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.core.noise import Noise, calibrated_noise
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
-from mechanisms.noise import Noise, calibrated_noise
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.statistical import assert_mean_within

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.privacy_parameters import validate_size
 from tests.mechanisms.inference.laplace import draw_sums, statistic
 from tests.statistical import assert_mean_within
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.statistical import assert_frequencies, assert_mean_within
 

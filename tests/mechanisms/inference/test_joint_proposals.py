@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.chain_diagnostics import diagnose_chains
+from mechanisms.core.chain_diagnostics import diagnose_chains
+from mechanisms.core.noise import Noise
 from mechanisms.inference import data_augmentation
 from mechanisms.inference.data_augmentation import joint_proposal, sample_data_augmentation
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
 
 BOUNDS = {

@@ -20,10 +20,10 @@ from mechanisms import (
     publish_counts,
     publish_sums,
 )
+from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.statistical import assert_mean_within
 
@@ -539,7 +539,7 @@ def test_invalid_arguments_are_refused_before_any_draw_without_data(message, cha
         raise AssertionError("noise was drawn")
 
     monkeypatch.setattr("mechanisms.release.ExactNoise.laplace", spent)
-    monkeypatch.setattr("mechanisms.noise.Noise.sample", spent)
+    monkeypatch.setattr("mechanisms.core.noise.Noise.sample", spent)
     arguments = {"records": [1, 0], "family": "binomial", "prior": (1, 1), "epsilon": 1.0, **changes}
     for seed in (None, 1):
         with pytest.raises(ValueError, match=message) as caught:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.methods import choose_method
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.statistical import assert_mean_within
 
 LAPLACE = Noise("laplace", 2.0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import _w, log_likelihood
-from mechanisms.noise import Noise
 
 
 def enumerate_log_likelihood(model, theta, y):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.families import EXPONENTIAL, FAMILIES, NORMAL, POISSON
 from mechanisms.inference.gibbs import (
     draw_conjugate,
@@ -19,7 +20,6 @@ from mechanisms.inference.gibbs import (
 )
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.noise import Noise
 from tests.mechanisms.inference.laplace import draw_sums as draw_statistics
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.statistical import assert_mean_within

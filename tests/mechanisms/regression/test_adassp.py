@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.regression.adassp import AdaSSP
-from mechanisms.renyi.conversions import concentrated_epsilon
 from tests.mechanisms.regression.scaled_records import coverage, records_of
 
 

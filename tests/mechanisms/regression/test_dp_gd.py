@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, clipped_sums
-from mechanisms.renyi.conversions import concentrated_epsilon
 from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
 
 

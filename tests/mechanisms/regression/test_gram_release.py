@@ -6,7 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from mechanisms.privacy import Guarantee
+from mechanisms.audit.sampled import sampled_bound
+from mechanisms.core.conversions import concentrated_epsilon
+from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.gram_release import (
     GramNoise,
     GramRelease,
@@ -17,8 +19,6 @@ from mechanisms.regression.gram_release import (
 )
 from mechanisms.regression.k_norm_matrix import draw_k_norm
 from mechanisms.release import CheckedRelease
-from mechanisms.renyi.conversions import concentrated_epsilon
-from mechanisms.sampled_audit import sampled_bound
 from tests.mechanisms.regression.scaled_records import k_norm
 
 NAMES = ("laplace", "gaussian", "k-norm")

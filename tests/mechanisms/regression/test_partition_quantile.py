@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.audit import audit_distributions
-from mechanisms.regression.audit import centred_losses, window_distributions
+from mechanisms.audit.partitions import centred_losses, window_distributions
+from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     SCALE_WINDOW,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.protocols import validate_probabilities
+from mechanisms.core.protocols import validate_probabilities
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from mechanisms.privacy import Guarantee
-from mechanisms.protocols import Posterior
+from mechanisms.core.privacy import Guarantee
+from mechanisms.core.protocols import Posterior
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms.audit import audit_distributions
-from mechanisms.privacy import Guarantee
-from mechanisms.regression.audit import search_distributions
+from mechanisms.audit.partitions import search_distributions
+from mechanisms.core.exact_losses import audit_distributions
+from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
 from tests.statistical import assert_frequencies
 

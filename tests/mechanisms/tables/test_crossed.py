@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mechanisms.noise import EXACT, Noise
+from mechanisms.core.noise import EXACT, Noise
 from mechanisms.tables import crossed_posterior, dirichlet_multinomial, negative_binomial, poisson, uniform
 from tests.mechanisms.tables.test_enumeration import log_weight
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from scipy import special, stats
 
-from mechanisms.noise import EXACT, Noise
+from mechanisms.core.noise import EXACT, Noise
 from mechanisms.tables import (
     GroupGrids,
     PriorGrid,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from mechanisms.noise import EXACT, Noise
+from mechanisms.core.noise import EXACT, Noise
 from mechanisms.tables import (
     PriorGrid,
     Rounded,

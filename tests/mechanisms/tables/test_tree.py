@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from mechanisms.noise import EXACT, Noise
-from mechanisms.protocols import Posterior
+from mechanisms.core.noise import EXACT, Noise
+from mechanisms.core.protocols import Posterior
 from mechanisms.tables import (
     GroupGrids,
     PriorGrid,

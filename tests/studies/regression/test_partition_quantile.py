@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 import pipeline
-from mechanisms.audit import audit_distributions
-from mechanisms.regression.audit import search_distributions
+from mechanisms.audit.partitions import search_distributions
+from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import SemiConjugatePrior
 from mechanisms.regression.sparse_vector import SparseVector

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import zarr
 
-from mechanisms.privacy import Guarantee
+from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile

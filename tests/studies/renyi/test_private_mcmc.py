@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 from mechanisms import glm_mechanism
-from mechanisms.glm.chains import private_chain
-from mechanisms.renyi.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
+from mechanisms.core.conversions import concentrated_epsilon, gaussian_epsilon, gaussian_mu
+from mechanisms.draws.chains import private_chain
 from studies.renyi.logistic_trials import MECHANISMS, SPLITS, exact_target, grid_draws, relative_energy
 from tests.statistical import assert_mean_within
 

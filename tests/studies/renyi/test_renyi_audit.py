@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 from mechanisms import LINKS, audit_replacements, glm_mechanism
-from mechanisms.glm.mechanisms import GlmMechanism
-from mechanisms.glm.worst_case import LARGEST_SHARE_1D, candidate_records, shared_records
-from mechanisms.renyi.conversions import pure_renyi
+from mechanisms.core.conversions import pure_renyi
+from mechanisms.draws.glm_mechanisms import GlmMechanism
+from mechanisms.draws.worst_case import LARGEST_SHARE_1D, candidate_records, shared_records
 from studies.renyi.renyi_audit import STUDY
 
 

@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 import pipeline
-from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import laplace_approximation
+from mechanisms.draws.glm_mechanisms import glm_mechanism
+from mechanisms.draws.glm_sampling import laplace_approximation
 from pipeline import BadInputError
 from studies.data import Classification, load, split
 from studies.renyi import logistic_trials

@@ -8,8 +8,8 @@ import xarray as xr
 from scipy import stats
 from scipy.special import digamma
 
-from mechanisms.renyi.gaussian_counts import gaussian_mechanism
-from mechanisms.renyi.sampling import calibrate_renyi
+from mechanisms.draws.gaussian_counts import gaussian_mechanism
+from mechanisms.draws.tempered import calibrate_renyi
 from pipeline import Streams
 from studies.renyi.renyi_utility import STUDY
 

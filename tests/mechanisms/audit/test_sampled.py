@@ -1,0 +1,267 @@
+"""Tests of lower bounds on the loss from draws, for correct mechanisms and for wrong implementations."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mechanisms import (
+    FAMILIES,
+    GAUSSIAN_MECHANISMS,
+    GLM_MECHANISMS,
+    MECHANISMS,
+    PROBABILITY_METHODS,
+    QUANTILE_METHODS,
+    RENYI_SAMPLERS,
+    approximate_epsilon,
+    audit_counts,
+    audit_sums,
+    calibrate_renyi,
+    count_sampler,
+    gaussian_mechanism,
+    glm_mechanism,
+    partition_probability,
+    partition_quantile,
+    sampled_bound,
+    statistics_sampler,
+)
+from mechanisms.core.privacy import Guarantee
+from mechanisms.counts.noise import NoisyCounts
+from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.draws.tempered import renyi_sampler
+
+SURE = 1 - 1e-6  # a correct sampler fails once in a million runs
+DRAWS = 40_000
+PRIOR, N = (1.0, 1.0, 1.0), 6
+BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
+
+
+def records(counts):
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def counts_bound(name, given, stated=1.0):
+    """Return the exact loss at ε = `given`, and a lower bound on the loss from draws."""
+    exact = audit_counts(name, PRIOR, N, given)
+    sampler = count_sampler(np.random.default_rng(3), name, PRIOR, given)
+    pair = [records(counts) for counts in (exact.witness.dataset, exact.witness.neighbour)]
+    guarantee = MECHANISMS[name].guarantee(stated, 1e-8)
+    delta = 0.0 if guarantee is None else guarantee.delta
+    return exact.epsilon, sampled_bound(sampler, *pair, DRAWS, delta, SURE).epsilon
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_loss_of_counts_is_between_half_and_all_of_the_exact_loss(name):
+    exact, bound = counts_bound(name, 1.0)
+    assert bound <= exact
+    assert bound > 0.5 * exact or exact < 0.9
+    exact, bound = counts_bound(name, 3.0)
+    if exact > 2.5:  # negative control: noise for three times the stated epsilon
+        assert bound > 1.0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_loss_of_noisy_sums_is_at_most_as_stated(name):
+    family, bounds = FAMILIES[name], BOUNDS.get(name)
+    witness = audit_sums(family, family.sensitivity(bounds), bounds).witness
+    found = []
+    for given in (1.0, 2.0):
+        sampler = statistics_sampler(np.random.default_rng(4), family, given, bounds)
+        found.append(sampled_bound(sampler, witness.dataset, witness.neighbour, DRAWS, confidence=SURE).epsilon)
+    assert 0.5 < found[0] <= 1.0
+    assert found[1] > 1.0  # negative control: half the noise
+
+
+@pytest.mark.parametrize("name", [name for name, method in PROBABILITY_METHODS.items() if method.has_noise])
+def test_loss_of_partition_probabilities_is_at_most_as_stated(name):
+    """If one partition's probability changes from 0 to 1, only `fisher-published` has a loss above ε."""
+    method, rng = partition_probability(name, 4, epsilon=1.0), np.random.default_rng(5)
+
+    def sampler(p, size):
+        return method.release(rng, np.broadcast_to(np.asarray(p)[:, None], (size, 4, 1)))
+
+    bound = sampled_bound(sampler, [0.6, 0.6, 0.6, 0.0], [0.6, 0.6, 0.6, 1.0], DRAWS, confidence=SURE).epsilon
+    assert (bound > 2.5) if name == "fisher-published" else (0.3 < bound <= 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, method in QUANTILE_METHODS.items() if method.has_noise])
+def test_loss_of_partition_quantiles_is_at_most_as_stated(name):
+    """If one of three partitions' quantiles changes, the bound is at most ε, but above ε for a release at 12ε."""
+    found, draws = [], 6_000 if QUANTILE_METHODS[name].is_centred else 2_000
+    for given in (1.0, 12.0):
+        parts = len(QUANTILE_METHODS[name].parts)
+        method = partition_quantile(name, 3, given, [given / parts] * parts, doublings=2)
+        rng = np.random.default_rng(10)
+
+        def sampler(last, size, method=method, rng=rng):
+            q, s = np.array([0.5, 0.5, last])[:, None], np.full(3, 0.3)
+            return np.concatenate([method.release(rng, q, s).values for _ in range(size)])
+
+        found.append(sampled_bound(sampler, 0.5, 9.0, draws, confidence=SURE).epsilon)
+    assert found[0] <= 1.0 < found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*GAUSSIAN_MECHANISMS, *(name for name in RENYI_SAMPLERS if name != "direct")])
+def test_loss_of_renyi_mechanisms_is_at_most_as_stated(name):
+    """Bounds are at most the ε implied by (4, 0.5)-RDP, but above it for samplers with a larger divergence."""
+    delta, prior, counts = 1e-3, (0.05, 0.05), ([0, 8], [1, 7])
+    stated, found = approximate_epsilon([4.0], [0.5], delta), []
+    for right in (True, False):
+        rng = np.random.default_rng(6)
+        if name in GAUSSIAN_MECHANISMS:
+            mechanism = gaussian_mechanism(name, prior, 8, 4.0, 0.5 if right else 30.0)
+        else:
+            mechanism = calibrate_renyi(name, prior, 8, 4.0, 0.5) if right else renyi_sampler(name, prior, 8, 1.0)
+
+        def sampler(c, size, mechanism=mechanism, rng=rng):
+            return mechanism.at(c).sample(rng, size)[:, 0]
+
+        found.append(sampled_bound(sampler, *counts, DRAWS, delta, SURE).epsilon)
+    assert found[0] <= stated < found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name, method in GLM_MECHANISMS.items() if method.budget in ("renyi", "pure")]
+)
+def test_loss_of_glm_draws_is_at_most_as_stated(name):
+    """Bounds from the last draws of independent chains are at most ε, but above ε for draws at 80ε."""
+    guarantee = glm_mechanism(name, n=1, beta=0.01, order=4.0, epsilon=0.5).guarantee
+    delta, stated = 0.0, guarantee.epsilon
+    if not isinstance(guarantee, Guarantee):
+        delta = 1e-3
+        stated = approximate_epsilon([guarantee.order], [stated], delta)
+    design, found = np.ones((1, 1)), []
+    for given in (0.5, 40.0):
+        mechanism = glm_mechanism(name, n=1, beta=0.01, order=4.0, epsilon=given)
+        rng = np.random.default_rng(11)
+
+        def sampler(label, size, mechanism=mechanism, rng=rng):
+            labels = np.array([float(label)])
+            approximation = laplace_approximation(design, labels, mechanism)
+            draws = sample_glm(rng, design, labels, mechanism, approximation, STEPS_PER_PRODUCT, n_chains=size)
+            return draws.weights[:, -1]
+
+        found.append(sampled_bound(sampler, 0, 1, 20_000, delta, SURE).epsilon)
+    assert found[0] <= stated < found[1]
+
+
+def test_wrong_sampler_of_a_correct_formula_has_a_larger_loss():
+    """For a sampler with 0.8 times the noise, the bound exceeds ε, although an audit of the formula passes."""
+
+    class Wrong(NoisyCounts):
+        def from_uniforms(self, uniforms):
+            return super().from_uniforms(1 / (1 + np.exp(-0.8 * np.log(uniforms / (1 - uniforms) + 1e-300))))
+
+    right = MECHANISMS["geometric"]
+
+    def release(prior, counts, epsilon, delta):
+        built = right.build(prior, counts, epsilon, delta)
+        return Wrong(built.prior, built.counts, built.noise, built.in_order)
+
+    wrong = replace(right, name="wrong", release=release)
+    assert audit_counts(wrong, [1, 1], 6, 1.0).check(right.guarantee(1.0, 1e-8)).holds
+    pair = records([3, 3]), records([2, 4])
+    bounds = [
+        sampled_bound(count_sampler(np.random.default_rng(7), one, [1, 1], 1.0), *pair, 100_000, confidence=SURE)
+        for one in (right, wrong)
+    ]
+    assert bounds[0].epsilon <= 1.0 < bounds[1].epsilon
+
+
+def test_bounds_have_the_stated_confidence():
+    """At most a tenth of 400 bounds with 90 % confidence exceed the ε of randomised response (5 standard errors)."""
+    rng, truth = np.random.default_rng(8), math.exp(1.0) / (1 + math.exp(1.0))
+
+    def sampler(bit, size):
+        return np.where(rng.random(size) < truth, bit, 1 - np.asarray(bit))
+
+    found = np.array([sampled_bound(sampler, 0, 1, 2000, confidence=0.9).epsilon for _ in range(400)])
+    assert np.mean(found > 1.0) < 0.1 + 5 * math.sqrt(0.1 * 0.9 / 400)
+    assert np.mean(found > 0.9) > 0.1  # negative control: many bounds are close to ε
+    assert np.median(found) > 0.8
+
+
+def test_delta_is_subtracted():
+    """If a tenth of the draws reveal the record, the bound on ε exceeds 4 for δ = 0, and is 0 for δ = 0.1."""
+    rng = np.random.default_rng(9)
+
+    def sampler(bit, size):
+        return np.where(rng.random(size) < 0.1, 1 + np.asarray(bit), 0)
+
+    assert sampled_bound(sampler, 0, 1, DRAWS).epsilon > 4
+    assert sampled_bound(sampler, 0, 1, DRAWS, delta=0.1).epsilon == 0.0
+
+
+def leaking_sampler(rng, probability, n_columns):
+    """Return a sampler of noisy sums with a loss of 1 that publishes the first record with some probability."""
+
+    def sampler(data, size):
+        rows = np.sum(data) + rng.laplace(size=(size, n_columns)) * n_columns
+        rows[rng.random(size) < probability, -1] = data[0]
+        return rows
+
+    return sampler
+
+
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_leak_of_a_record_is_found_by_a_single_output(n_columns):
+    """A leak of 1 % among many distinct outputs gives a bound above ε = 1; without it, the bound is at most 1."""
+    pair = [0.25, 0.5, 0.75], [0.75, 0.5, 0.75]
+    for probability, found in ((0.01, True), (0.0, False)):
+        sampler = leaking_sampler(np.random.default_rng(1), probability, n_columns)
+        for first, second in (pair, pair[::-1]):
+            assert (sampled_bound(sampler, first, second, DRAWS, confidence=SURE).epsilon > 1.0) is found
+
+
+def test_declared_event_finds_a_leak_in_the_last_digits():
+    """Noise on a grid that depends on the data has no loss in any interval, but an event on the grid reveals it."""
+    rng = np.random.default_rng(12)
+
+    def sampler(bit, size):
+        return np.rint(1e6 * rng.laplace(size=size)) * 2.0 + bit
+
+    def is_even(rows):
+        return rows[:, 0] % 2 == 0
+
+    assert sampled_bound(sampler, 0, 1, DRAWS, confidence=SURE).epsilon < 0.1
+    found = sampled_bound(sampler, 0, 1, DRAWS, confidence=SURE, events=[is_even])
+    assert (found.epsilon > 5, found.occurrences) == (True, (DRAWS // 2, 0))
+    with pytest.raises(ValueError, match="an event must return 40000 Booleans, got float64"):
+        sampled_bound(sampler, 0, 1, DRAWS, events=[lambda rows: rows[:, 0]])
+
+
+@pytest.mark.slow
+def test_many_candidates_keep_the_stated_confidence():
+    """At most a tenth of 150 bounds with 90 % confidence exceed the ε of Laplace noise, with many candidate events."""
+    rng = np.random.default_rng(13)
+    events = [lambda rows, i=i: rows[:, 0] > i / 10 for i in range(-20, 20, 4)]
+
+    def share_above(scale):
+        def sampler(bit, size):
+            return np.round(bit + scale * rng.laplace(size=size), 2)  # more than 200 outputs, many of them repeated
+
+        bounds = [sampled_bound(sampler, 0.0, 1.0, 1000, confidence=0.9, events=events) for _ in range(150)]
+        return np.mean([bound.epsilon > 1.0 for bound in bounds])
+
+    limit = 0.1 + 5 * math.sqrt(0.1 * 0.9 / 150)
+    assert share_above(1.0) < limit < share_above(0.5)  # half the noise is the negative control
+
+
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("n_samples must be an integer >= 200, got 10", {"n_samples": 10}),
+        (r"delta must be in \[0, 1\), got 1", {"delta": 1}),
+        (r"confidence must be in \(0, 1\), got 1", {"confidence": 1}),
+        (r"samples must be 400 rows without NaN, got shape \(3,\)", {"sampler": lambda data, size: [1, 2, 3]}),
+        ("samples must be 400 rows without NaN", {"sampler": lambda data, size: np.full(size, np.nan)}),
+    ],
+)
+def test_invalid_input_raises(message, change):
+    arguments = {"sampler": lambda data, size: np.zeros(size), "n_samples": 400, **change}
+    with pytest.raises(ValueError, match=message):
+        sampled_bound(dataset=[0], neighbour=[1], **arguments)

@@ -1,0 +1,124 @@
+"""Tests of the Dirichlet–multinomial model: candidates, posteriors, and validation of input."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.core.conjugate import (
+    balanced_counts,
+    count_candidates,
+    enumerate_candidates,
+    posterior,
+    rank_candidates,
+    validate_counts,
+    validate_prior,
+)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_candidates_are_all_count_vectors_in_lexicographic_order(n, k):
+    expected = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
+    np.testing.assert_array_equal(enumerate_candidates(n, k), expected)
+    assert count_candidates(n, k) == len(expected)
+
+
+def test_count_candidates_is_exact_beyond_int64():
+    assert count_candidates(10**6, 10) == math.comb(10**6 + 9, 9)
+    assert count_candidates(10**6, 10) > 2**63
+
+
+def test_enumeration_of_too_many_candidates_raises():
+    with pytest.raises(ValueError, match=r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)"):
+        enumerate_candidates(1008, 4)
+
+
+@given(n=st.integers(1, 10**6), k=st.integers(2, 50))
+@settings(deadline=None, derandomize=True, max_examples=50)
+def test_balanced_counts_differ_by_at_most_one(n, k):
+    counts = balanced_counts(n, k)
+    assert counts.sum() == n
+    assert counts.max() - counts.min() <= 1
+    assert np.all(np.diff(counts) <= 0)
+
+
+def test_posterior_adds_counts_to_each_row():
+    np.testing.assert_array_equal(posterior([0.5, 2.0], np.array([[1, 2], [3, 0]])), [[1.5, 4.0], [3.5, 2.0]])
+
+
+def test_validation_copies_its_input():
+    prior, counts = np.ones(2), np.array([1, 2])
+    assert not np.shares_memory(validate_prior(prior), prior)
+    assert not np.shares_memory(validate_counts(counts), counts)
+
+
+@pytest.mark.parametrize(
+    ("prior", "message"),
+    [
+        ([1.0, 0.0], "prior must have positive finite entries, got 0.0 at position 1"),
+        ([-1.0, 1.0], "prior must have positive finite entries, got -1.0 at position 0"),
+        ([1.0, float("nan")], "prior must have positive finite entries, got nan at position 1"),
+        ([1.0, float("inf")], "prior must have positive finite entries, got inf at position 1"),
+        ([1.0], "at least 2 categories"),
+        ([[1.0, 1.0]], "one-dimensional"),
+        (1.0, "one-dimensional"),
+        (["a", "b"], "array of real numbers"),
+        ([[1.0], [1.0, 2.0]], "array of real numbers"),
+        ([1.0, 1.0, 1.0], "prior must have 2 categories, got 3"),
+    ],
+)
+def test_invalid_prior_raises(prior, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        validate_prior(prior, k=2)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([3, -1], "counts must be integers >= 0, got an invalid value at position 1"),
+        ([2.5, 2.5], "counts must be integers >= 0, got an invalid value at position 0"),
+        ([float("nan"), 5], "got an invalid value at position 0"),
+        ([float("inf"), 5], "got an invalid value at position 0"),
+        ([1e300, 5], "got an invalid value at position 0"),
+        ([0, 0], "sum to at least 1, got 0"),
+        ([3, 3], "sum to 5, got 6"),
+        ([5], "at least 2 categories"),
+        ([1, 1, 3], "counts must have 2 categories, got 3"),
+        ("ab", "array of real numbers"),
+    ],
+)
+def test_invalid_counts_raise(counts, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        validate_counts(counts, k=2, n=5)
+    assert "\n" not in str(caught.value)
+
+
+def test_integer_valued_floats_are_valid_counts():
+    counts = validate_counts([3.0, 2.0], k=2, n=5)
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
+@pytest.mark.parametrize("function", [balanced_counts, enumerate_candidates])
+def test_invalid_sizes_raise(function, n, k):
+    with pytest.raises(ValueError, match="must be an integer"):
+        function(n, k)
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], 5, [-1, 2], [float("nan"), 2]])
+def test_posterior_of_invalid_counts_raises(counts):
+    with pytest.raises(ValueError, match="counts must"):
+        posterior([1.0, 1.0], counts)
+
+
+def test_ranks_are_rows_of_the_enumeration():
+    candidates = enumerate_candidates(4, 3)
+    assert np.array_equal(rank_candidates(candidates[::-1], 4, 3), np.arange(len(candidates))[::-1])
+    with pytest.raises(ValueError, match="counts must be 3 integers >= 0 with sum 4"):
+        rank_candidates([[1, 1, 1]], 4, 3)

@@ -1,0 +1,144 @@
+"""Tests of conversions against dp_accounting, mpmath and exact privacy curves."""
+
+import math
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import log_ndtr, ndtr
+
+from mechanisms.core.conversions import approximate_epsilon, pure_epsilon_for, pure_renyi
+from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
+from mechanisms.draws.tempered import renyi_sampler
+
+ORDERS = np.concatenate([[1.0], np.arange(1.05, 20, 0.05), np.arange(20.0, 500.0)])
+
+
+def direct_curve():
+    direct = renyi_sampler("direct", (6, 12), 100, 1.0)
+    return np.array([direct.renyi_epsilon(order) for order in ORDERS])
+
+
+CURVES = {
+    "gaussian": lambda: ORDERS / 200,
+    "weak gaussian": lambda: ORDERS * 2,
+    "pure": lambda: np.array([pure_renyi(0.3, order) for order in ORDERS]),
+    "posterior": direct_curve,
+    "none": lambda: np.full(ORDERS.size, np.inf),
+    "tiny": lambda: ORDERS * 1e-6,  # dp_accounting is inaccurate for smaller values
+}
+"""Name -> function that computes the curve; nothing is computed when tests are collected."""
+
+
+@cache
+def curve_of(name):
+    return CURVES[name]()
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-5, 0.01, 0.3, 0.9])
+def test_epsilon_equals_that_of_dp_accounting(name, delta):
+    found = approximate_epsilon(ORDERS, curve_of(name), delta)
+    assert found == pytest.approx(compute_epsilon(ORDERS, curve_of(name), delta)[0], rel=1e-13)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_epsilon_bounds_exact_epsilon_of_normal_distributions(scale, epsilon):
+    """For N(0, s²) against N(1, s²), the converted δ at the exact ε is above the exact δ by a factor below 30."""
+    exact = ndtr(0.5 / scale - epsilon * scale) - math.exp(epsilon + log_ndtr(-0.5 / scale - epsilon * scale))
+    curve = ORDERS / (2 * scale**2)
+    assert (
+        approximate_epsilon(ORDERS, curve, min(30 * exact, 0.99)) < epsilon < approximate_epsilon(ORDERS, curve, exact)
+    )
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
+def test_bound_is_attained_at_its_order(order):
+    """For a distribution with the losses ε − ln(1 − 1/λ) and −∞ only, the δ converted at the order λ is exact."""
+    epsilon = 0.4
+    loss = epsilon - math.log1p(-1 / order)
+    mass = 0.3  # mass of P at this loss; the moment of the rest is negligible
+    curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
+    delta = mass * -math.expm1(epsilon - loss)
+    log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
+    assert math.exp(log_bound) == pytest.approx(delta, rel=1e-14)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-4])
+def test_conversion_is_tighter_than_classical(delta):
+    curve = curve_of("gaussian")
+    epsilon = approximate_epsilon(ORDERS, curve, delta)
+    assert epsilon < np.min(curve[1:] - math.log(delta) / (ORDERS[1:] - 1))  # Mironov (2017), proposition 3
+
+
+def test_curves_with_one_order():
+    assert approximate_epsilon([1.0], [0.1], 1e-6) == math.inf
+    assert approximate_epsilon([1.0], [0.1], 0.5) == 0.0  # total variation is below √(1 − e^(−0.1)) = 0.31
+
+
+def exact_pure(epsilon, order):
+    with mpmath.workdps(60):
+        epsilon, order = mpmath.mpf(epsilon), mpmath.mpf(order)
+        p = 1 / (1 + mpmath.exp(-epsilon))
+        q = 1 / (1 + mpmath.exp(epsilon))
+        if order == 1:
+            return float((p - q) * epsilon)
+        return float(mpmath.log(p**order * q ** (1 - order) + q**order * p ** (1 - order)) / (order - 1))
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 0.3, 2.0, 30.0, 500.0])
+@pytest.mark.parametrize("order", [1.0, 1 + 1e-9, 1.3, 2.0, 15.0, 1e4])
+def test_pure_curve_equals_mpmath(epsilon, order):
+    assert pure_renyi(epsilon, order) == pytest.approx(exact_pure(epsilon, order), rel=1e-14)
+    assert pure_renyi(epsilon, order) <= min(epsilon, order * epsilon**2 / 2) * (1 + 1e-15)
+    assert pure_renyi(epsilon, math.inf) == epsilon
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 5.0), st.floats(1.0, 50.0))
+def test_pure_curve_bounds_random_distributions(seed, epsilon, order):
+    """Distributions with ratios in [e^−ε, e^ε] have at most the divergence of randomised response."""
+    rng = np.random.default_rng(seed)
+    base = rng.dirichlet(np.ones(6))
+    distribution = base * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, size=6))
+    table = [base, distribution / distribution.sum()]
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), orders=[order])
+    assert found.renyi[order] <= pure_renyi(max(found.epsilon, 1e-12), order) + 1e-12
+
+
+@pytest.mark.parametrize("target", [1e-12, math.exp(-5), 0.5, math.exp(3)])
+@pytest.mark.parametrize("order", [1.0, 2.0, 10.0, 100.0])
+def test_pure_epsilon_is_largest_within_target(target, order):
+    epsilon = pure_epsilon_for(order, target)
+    assert pure_renyi(epsilon, order) <= target
+    assert pure_renyi(epsilon * (1 + 1e-14), order) > target
+    assert epsilon >= max(target, math.sqrt(2 * target / order)) * (1 - 1e-15)
+    assert pure_epsilon_for(math.inf, target) == target
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pure_renyi(1.0, 0.5), "order must be a finite number >= 1, got 0.5"),
+        (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
+        (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
+        (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
+        (
+            lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
+            r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
+        ),
+        (lambda: approximate_epsilon([], [], 1e-6), r"m >= 1, got \(0,\)"),
+        (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
+        (lambda: approximate_epsilon([2], [-0.1], 1e-6), r"renyi_epsilons must be >= 0, got \[-0.1\]"),
+        (lambda: approximate_epsilon([2], [math.nan], 1e-6), "renyi_epsilons must be >= 0"),
+        (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
+    ],
+)
+def test_invalid_arguments_raise(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,125 @@
+"""Tests of guarantees and of the ranges of their parameters."""
+
+import dataclasses
+
+import pytest
+
+from mechanisms import FAMILIES, MECHANISMS, audit_counts, publish_sums
+from mechanisms.audit.sums import audit_sums
+from mechanisms.core.privacy import (
+    ConcentratedGuarantee,
+    Guarantee,
+    Neighbouring,
+    RenyiGuarantee,
+    Status,
+    require_proved,
+)
+from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon, validate_order
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), None, "one", [1, 2]])
+def test_invalid_epsilon_raises(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got ") as caught:
+        validate_epsilon(epsilon)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-320, 9e-101, 1.1e100, 1e308])
+def test_epsilon_out_of_range_raises(epsilon):
+    with pytest.raises(ValueError, match=r"epsilon must be in \[1e-100, 1e100\], got "):
+        validate_epsilon(epsilon)
+    assert (validate_epsilon(1e-100), validate_epsilon(1e100)) == (1e-100, 1e100)
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1e-9, 1.5, float("nan"), None, "small"])
+def test_invalid_delta_raises(delta):
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got ") as caught:
+        validate_delta(delta)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [0.999, 0, -2.0, float("nan"), float("inf"), None, "two", [2, 3]])
+def test_invalid_order_raises(order):
+    with pytest.raises(ValueError, match="order must be a finite number >= 1, got ") as caught:
+        validate_order(order)
+    assert "\n" not in str(caught.value)
+
+
+def test_renyi_guarantee_is_a_frozen_value():
+    assert RenyiGuarantee(2, 0.5) == RenyiGuarantee(2.0, 0.5, Neighbouring.REPLACE_ONE)
+    assert str(RenyiGuarantee(1, 1e-8)) == "(1, 1e-08)-RDP"
+    assert validate_order(1) == 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RenyiGuarantee(2, 0.5).order = 3
+    for arguments in ((0.5, 1.0), (2, 0.0), (2, float("inf")), (float("inf"), 1.0)):
+        with pytest.raises(ValueError, match="must be"):
+            RenyiGuarantee(*arguments)
+
+
+def test_guarantee_is_a_frozen_value():
+    assert Guarantee(1.0) == Guarantee(1.0, 0.0, Neighbouring.REPLACE_ONE)
+    assert Guarantee(1.0).is_pure
+    assert not Guarantee(1.0, 1e-8).is_pure
+    assert (str(Guarantee(0.5)), str(Guarantee(0.5, 1e-8))) == ("0.5-DP", "(0.5, 1e-08)-DP")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Guarantee(1.0).epsilon = 2.0
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (1.0, 1.0), (1.0, -0.1), (float("inf"), 0.0)])
+def test_invalid_guarantee_raises(epsilon, delta):
+    with pytest.raises(ValueError, match="must be"):
+        Guarantee(epsilon, delta)
+
+
+CONJECTURED = (Guarantee(1.0, 1e-8, status=Status.CONJECTURED), RenyiGuarantee(2, 0.5, status=Status.CONJECTURED))
+
+
+def test_status_is_proved_by_default():
+    assert Guarantee(1.0).status is RenyiGuarantee(2, 0.5).status is Status.PROVED
+    assert [str(guarantee) for guarantee in CONJECTURED] == ["(1, 1e-08)-DP, conjectured", "(2, 0.5)-RDP, conjectured"]
+    assert Guarantee(1.0, 1e-8) != CONJECTURED[0]
+
+
+@pytest.mark.parametrize("arguments", [(Guarantee, 1.0), (RenyiGuarantee, 2, 0.5)])
+def test_invalid_status_raises(arguments):
+    with pytest.raises(ValueError, match=r"status must be Status.PROVED or Status.CONJECTURED, got 'proved'; pass"):
+        arguments[0](*arguments[1:], status="proved")
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove", None])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda relation: Guarantee(1.0, 0.0, relation),
+        lambda relation: RenyiGuarantee(2, 0.5, relation),
+        lambda relation: ConcentratedGuarantee(0.5, relation),
+        lambda relation: MECHANISMS["geometric"].stated(1.0, relation=relation),
+        lambda relation: audit_counts("geometric", [1, 1], 3, 1.0, relation=relation),
+        lambda relation: audit_sums("binomial", 1.0, relation=relation),
+        lambda relation: FAMILIES["normal"].sensitivity((-1.0, 1.0), relation),
+        lambda relation: publish_sums("normal", [0.5], 1.0, (-1.0, 1.0), relation, rehearsal_seed=1),
+    ],
+)
+def test_relation_by_name_raises(call, relation):
+    """A name must not be taken for one of the relations, which have different sensitivities."""
+    call(Neighbouring.REPLACE_ONE)
+    with pytest.raises(ValueError, match=r"relation must be a Neighbouring, got .*; look up names in RELATIONS"):
+        call(relation)
+
+
+@pytest.mark.parametrize("guarantee", CONJECTURED)
+def test_require_proved_rejects_conjectured_guarantees_by_default(guarantee):
+    with pytest.raises(ValueError, match=r"a guarantee must be proved, got .*, conjectured; pass ano"):
+        require_proved(guarantee)
+    require_proved(guarantee, allow_conjectured=True)
+    require_proved(Guarantee(1.0))
+
+
+def test_relation_other_than_replacement_is_stated():
+    added = Neighbouring.ADD_OR_REMOVE_ONE
+    stated = [Guarantee(1.0, relation=added), RenyiGuarantee(2, 0.5, added), ConcentratedGuarantee(0.1, added)]
+    assert [str(guarantee) for guarantee in stated] == [
+        "1-DP under add/remove",
+        "(2, 0.5)-RDP under add/remove",
+        "0.1-zCDP under add/remove",
+    ]

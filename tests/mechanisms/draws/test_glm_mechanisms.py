@@ -1,0 +1,191 @@
+"""Tests of the parameters and guarantees of GLM posterior sampling against the formulas of the papers."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.core.conversions import gaussian_mu, pure_renyi
+from mechanisms.core.privacy import Guarantee, RenyiGuarantee
+from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS, LINKS, glm_mechanism, validate_design
+
+PURE = ("ops", "ops-tight")
+RENYI = [name for name in GLM_MECHANISMS if name not in (*PURE, "glm-gdp", "true-posterior")]
+PRIVATE = [*PURE, *RENYI]
+positive = st.floats(1e-4, 1e3)
+problems = st.tuples(st.integers(1, 100_000), positive, st.floats(1, 500), positive, st.floats(0.1, 10))
+
+
+@pytest.mark.parametrize("c", [1.0, 0.5])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 3.0, 1e6])
+@pytest.mark.parametrize(("n", "beta", "order"), [(2784, 0.001, 1), (100, 0.1, 10), (5, 2.0, 100)])
+def test_parameters_equal_formulas(n, beta, order, epsilon, c):
+    """Precisions and powers equal the formulas of P3 (Algorithms 4 and 5) and of one posterior sample (OPS)."""
+    made = {name: glm_mechanism(name, n, beta, order, epsilon, c, delta=1e-6) for name in GLM_MECHANISMS}
+    assert {name: one.name for name, one in made.items()} == {name: name for name in made}
+    concentrated = made["glm-concentrated"]
+    assert concentrated.precision == pytest.approx(n * max(2 * c**2 * order / (n * epsilon), beta), rel=1e-14)
+    assert all(one.precision == n * beta for name, one in made.items() if name != "glm-concentrated")
+    powers = {
+        "glm-concentrated": 1.0,
+        "glm-diffused": math.sqrt(epsilon * n * beta / (2 * c**2 * order)),
+        "glm-gdp": gaussian_mu(epsilon, 1e-6) * math.sqrt(n * beta) / (2 * c),
+        "ops": epsilon * beta / (4 * c**2),
+        "ops-tight": epsilon * beta / (2 * c**2),
+        "true-posterior": 1.0,
+    }
+    for name, power in powers.items():
+        assert made[name].power == pytest.approx(min(1.0, power), rel=1e-14)
+    # the pure ε′ of ops-renyi has a Rényi curve of ε at the order
+    pure = 2 * c**2 * made["ops-renyi"].power / beta
+    assert made["ops-renyi"].power == 1.0 or pure_renyi(pure, order) == pytest.approx(epsilon, rel=1e-9)
+    for name, one in made.items():
+        assert one.radius == pytest.approx(c / beta if name.startswith("ops") else math.inf)
+        assert (one.norm_bound, one.link.name) == (c, "logistic")
+
+
+def test_published_setting():
+    """For the 2,784 training records of Abalone, β = 1e-3 and λ = 1, powers and precisions have known values."""
+    diffused = glm_mechanism("glm-diffused", 2784, 0.001, 1, math.exp(-5))
+    assert diffused.power == pytest.approx(0.0968464, rel=1e-6)
+    assert glm_mechanism("glm-diffused", 2784, 0.001, 1, math.e).power == 1.0
+    ops = glm_mechanism("ops", 2784, 0.001, 1, math.exp(3))
+    assert (ops.power, ops.radius) == (pytest.approx(0.00502138, rel=1e-6), 1000.0)
+
+
+def test_guarantees():
+    for name in (*PRIVATE, "true-posterior"):
+        made = glm_mechanism(name, 50, 0.1, 3, 0.7)
+        expected = Guarantee(0.7) if name in PURE else None if name == "true-posterior" else RenyiGuarantee(3, 0.7)
+        assert made.guarantee == expected
+    for link in LINKS:
+        for name in ("glm-concentrated", "glm-diffused", "true-posterior"):
+            made = glm_mechanism(name, 50, 0.1, 3, 0.7, link=link)
+            assert made.link is LINKS[link]
+            guaranteed = link == "logistic" and name != "true-posterior"
+            assert (made.guarantee is not None) == guaranteed
+            assert math.isinf(made.renyi_epsilon(3)) == (link != "logistic")
+
+
+def test_parameters_do_not_depend_on_link():
+    """Logistic and probit regression have the same parameters; only the guarantee depends on the link."""
+    logistic, probit = (glm_mechanism("glm-diffused", 50, 0.1, 3, 0.7, link=link) for link in ("logistic", "probit"))
+    assert (logistic.power, logistic.precision) == (probit.power, probit.precision)
+    assert logistic.renyi_epsilon(3) == pytest.approx(0.7)
+
+
+@given(problems)
+@settings(max_examples=200, deadline=None)
+def test_renyi_epsilon_is_within_target(problem):
+    n, beta, order, epsilon, c = problem
+    for name in PRIVATE:
+        made = glm_mechanism(name, n, beta, order, epsilon, c)
+        assert 0 < made.power <= 1
+        spent = made.renyi_epsilon(order)
+        assert spent <= epsilon * (1 + 1e-12)
+        if made.power < 1 and name in ("glm-diffused", "ops-tight"):
+            exact = pure_renyi(epsilon, order) if name == "ops-tight" else epsilon
+            linear = 2 * (c * made.power) ** 2 * order / made.precision
+            assert spent == pytest.approx(min(exact, linear), rel=1e-9)
+        if name in PURE:  # the pure guarantee holds at every order
+            assert made.renyi_epsilon(1e5) <= epsilon * (1 + 1e-12)
+
+
+@given(problems, st.floats(1.01, 20))
+@settings(max_examples=100, deadline=None)
+def test_parameters_are_monotone_in_epsilon_and_order(problem, factor):
+    """With a larger ε or a smaller order, the power does not decrease, and the precision does not increase."""
+    n, beta, order, epsilon, c = problem
+    for name in PRIVATE:
+        less, more = (glm_mechanism(name, n, beta, order, e, c) for e in (epsilon, factor * epsilon))
+        assert less.power <= more.power
+        assert less.precision >= more.precision
+        steeper = glm_mechanism(name, n, beta, order * factor, epsilon, c)
+        assert steeper.power <= less.power * (1 + 1e-12)
+        assert steeper.precision >= less.precision
+
+
+@given(problems, st.floats(1, 1e3), st.floats(1, 1e3))
+@settings(max_examples=100, deadline=None)
+def test_curves_increase_with_order(problem, first, second):
+    """Rényi curves increase with the order: linearly, or up to the pure loss for weights in a ball."""
+    n, beta, order, epsilon, c = problem
+    low, high = sorted((first, second))
+    for name in PRIVATE:
+        made = glm_mechanism(name, n, beta, order, epsilon, c)
+        below, above = made.renyi_epsilon(low), made.renyi_epsilon(high)
+        assert below <= above * (1 + 1e-12)
+        if math.isinf(made.radius):
+            assert above == pytest.approx(below * high / low, rel=1e-9)
+        else:
+            assert above <= 2 * c * made.radius * made.power * (1 + 1e-12)
+
+
+def test_renyi_epsilon_on_a_ball_is_smaller_of_two_bounds():
+    """For weights in a ball, the Rényi ε is the smaller of the linear bound and the bound from the pure loss."""
+    many, few = (glm_mechanism("ops-tight", n, 0.5, 2, 0.3) for n in (1000, 1))
+    assert many.renyi_epsilon(2) == pytest.approx(2 * many.power**2 * 2 / many.precision)
+    assert few.renyi_epsilon(2) == pytest.approx(2 * few.power**2 * 2 / few.precision)
+    strong = glm_mechanism("ops-tight", 1, 50.0, 2, 0.3)
+    assert strong.renyi_epsilon(2) == pytest.approx(pure_renyi(2 * strong.power / 50.0, 2))
+
+
+GOOD = {"name": "glm-diffused", "n": 10, "beta": 0.1, "order": 2.0, "epsilon": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "glm"}, "name must be one of glm-concentrated, .* got 'glm'"),
+        ({"link": "logit"}, "link must be one of logistic, probit, cloglog, got 'logit'"),
+        ({"n": 0}, "n must be an integer >= 1, got 0"),
+        ({"n": 2.5}, "n must be an integer >= 1, got 2.5"),
+        ({"beta": 0.0}, "beta must be a finite number > 0, got 0"),
+        ({"beta": math.nan}, "beta must be a finite number > 0, got nan"),
+        ({"beta": math.inf}, "beta must be a finite number > 0, got inf"),
+        ({"norm_bound": -1.0}, "norm_bound must be a finite number > 0, got -1"),
+        ({"order": 0.5}, "order must be a finite number >= 1, got 0.5"),
+        ({"order": math.inf}, "order must be a finite number >= 1, got inf"),
+        ({"epsilon": 0.0}, "epsilon must be a finite number > 0, got 0"),
+        ({"epsilon": math.inf}, "epsilon must be a finite number > 0, got inf"),
+        ({"name": "ops", "link": "probit"}, "ops must have the logistic link, got probit"),
+        ({"name": "ops-renyi", "link": "cloglog"}, "ops-renyi must have the logistic link, got cloglog"),
+    ],
+)
+def test_invalid_arguments_raise(change, message):
+    with pytest.raises(ValueError, match=message):
+        glm_mechanism(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize("order", [0.99, math.nan, math.inf, "two"])
+def test_invalid_orders_raise(order):
+    with pytest.raises(ValueError, match="order must be a finite number >= 1"):
+        glm_mechanism(**GOOD).renyi_epsilon(order)
+
+
+def test_records_are_returned_as_arrays():
+    X, y = validate_design([[1, 0], [0, -1]], [True, False])
+    assert X.dtype == y.dtype == np.float64
+    assert X.flags.c_contiguous
+    validate_design(np.full((1, 100), 0.1), [1])  # norm 1 up to rounding
+    assert validate_design([[2.0]], [0], norm_bound=2.0)[0].item() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("design", "labels", "message"),
+    [
+        ([1.0, 0.5], [1, 0], r"records must have shapes \(n, d\) and \(n,\), got \(2,\) and \(2,\)"),
+        ([[1.0], [0.5]], [1], r"records must have shapes .* got \(2, 1\) and \(1,\)"),
+        (np.empty((0, 3)), [], r"records must have shapes .* got \(0, 3\) and \(0,\)"),
+        ([[0.5], [np.nan]], [1, 0], "records must be finite, got a non-finite value in row 1"),
+        ([[0.5], [-np.inf]], [1, 0], "records must be finite, got a non-finite value in row 1"),
+        ([[0.5], [0.5], [0.5]], [1, 0, -1], "labels must be 0 or 1, got an invalid value in row 2"),
+        ([[0.5]], [np.nan], "labels must be 0 or 1, got an invalid value in row 0"),
+        ([[0.5, 0.5], [0.8, 0.7]], [1, 0], "rows must have norm <= 1, got a larger one in row 1"),
+    ],
+)
+def test_invalid_records_raise(design, labels, message):
+    with pytest.raises(ValueError, match=message):
+        validate_design(design, labels)
