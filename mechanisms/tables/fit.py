@@ -19,7 +19,8 @@ from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.solve import Solution, Start, log_evidence, solve
+from mechanisms.tables.solution import Solution, Start
+from mechanisms.tables.solve import log_evidence, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 80  # usual number of evaluations of the marginal likelihood

@@ -16,7 +16,7 @@ from mechanisms.core.sums import weighted_sum
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import select
 from mechanisms.tables.messages import Windows
-from mechanisms.tables.solve import Solution
+from mechanisms.tables.solution import Solution
 from mechanisms.tables.tree import Table
 
 if TYPE_CHECKING:
