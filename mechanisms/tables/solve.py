@@ -78,9 +78,7 @@ class _Attempts:
         self.table = table
         self.solution: Solution | None = None  # of the last attempt; a large table has memory for one
         self.best = _Bounds([], False, np.inf, np.inf)
-        self.has_untried_sums = (
-            False  # of products at the tilts of the best attempt, without Fourier transforms
-        )
+        self.has_untried_sums = False  # of products at the tilts of the best attempt, without Fourier transforms
         self.has_few_products = False  # so that sums take an acceptable time
         self.has_halved_error = False  # in the last attempt, which was better than those before
         nodes = table.total.size
