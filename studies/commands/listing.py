@@ -14,7 +14,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from studies import MODULES, STUDIES
 from studies.commands.options import argument, complete_study, option
-from studies.commands.output import print_table, say
+from studies.output import print_table, say
 
 if TYPE_CHECKING:
     from mechanisms.core.metadata import Entry

@@ -15,7 +15,7 @@ import typer
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
-from studies.commands.output import ERRORS, print_columns, print_table, say
+from studies.output import ERRORS, print_columns, print_table, say
 
 if TYPE_CHECKING:
     from pipeline.execution.checks import Rerun
@@ -77,8 +77,8 @@ def _find_submission(opened: ResultStore) -> Submission | None:
         return None
     from pipeline.submission import last_submission  # slow import
 
-    found = last_submission(opened)
-    return found if found is not None and (found.is_open or found.stopped) else None
+    submission = last_submission(opened)
+    return submission if submission is not None and (submission.is_open or submission.stopped) else None
 
 
 def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, Counts]:
@@ -198,7 +198,7 @@ def _describe_audits(opened: ResultStore) -> dict[str, dict[str, str]]:
         return {}
     from studies.styles import describe_audit  # slow import
 
-    return {panel: {name: describe_audit(found) for name, found in audits.items()} for panel, audits in stored.items()}
+    return {panel: {name: describe_audit(audit) for name, audit in audits.items()} for panel, audits in stored.items()}
 
 
 def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "") -> int:

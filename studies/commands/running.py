@@ -21,8 +21,8 @@ from studies.commands.options import (
     profile_option,
     takes,
 )
-from studies.commands.output import ERRORS, fail, format_size, print_table, say
 from studies.commands.reading import conclude, count_trials
+from studies.output import ERRORS, fail, format_size, print_table, say
 
 Retry = Literal["failed", "timed-out", "killed"]
 _CORRECT = "correct the failing method in a new --store, or "

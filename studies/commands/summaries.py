@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.errors import BadInputError
-from studies.commands.options import Panels, StorePath, arguments, option, split_names, takes
-from studies.commands.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
+from studies.commands.options import Panels, StorePath, arguments, option, takes
+from studies.option_texts import split_names
+from studies.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
 
 if TYPE_CHECKING:
     from pipeline.declare.study import Study

@@ -7,7 +7,7 @@ import typer
 import pipeline
 from pipeline.errors import BadInputError, command
 from studies.commands.options import StorePath, argument, arguments, option, takes
-from studies.commands.output import progress_bar, say
+from studies.output import progress_bar, say
 
 _SHOWN = 20
 _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}

@@ -372,8 +372,8 @@ def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch,
         asked.append(cluster)
         raise BadInputError("stopped")
 
-    for module in ("regression_table", "partition_table"):
-        monkeypatch.setattr(f"studies.regression.{module}.choose_cluster", stop)
+    for module in ("regression", "partition"):
+        monkeypatch.setattr(f"studies.own_data.{module}.choose_cluster", stop)
     options = {
         "regress": ("--range", "x=0:1", "--range", "y=0:1"),
         "partition": ("--coefficient", "x", "--error-variance", 1, "--partitions", 5, "--cutoffs", 0),

@@ -35,8 +35,8 @@ from mechanisms.release import ExactNoise
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.clusters.user_cluster import choose_cluster
-from studies import cli, estimates
-from studies.regression import partition_table, regression_table
+from studies import cli
+from studies.own_data import estimates, partition, regression
 
 ROWS = 40
 NUMBERS = (
@@ -162,11 +162,11 @@ FUNCTIONS = {
 def shorten_inference(monkeypatch, client):
     """Omit forecasts and rehearsals, which use public numbers only, and start no cluster."""
     monkeypatch.setattr(posterior_module, "rehearse", lambda *_: 50)
-    for module in (regression_table, regression_module):
+    for module in (regression, regression_module):
         monkeypatch.setattr(
             module, "require_support", lambda box, *_, **__: WidthForecast(np.ones(box.p), np.ones(box.p))
         )
-    for module in (regression_table, partition_table):
+    for module in (regression, partition):
         monkeypatch.setattr(module, "choose_cluster", lambda _: choose_cluster(client))
 
 
@@ -224,10 +224,10 @@ class PinnedReleases:
 
     PLACES = (
         (posterior_module, "release_sums"),
-        (regression_table, "release_sums"),
+        (regression, "release_sums"),
         (estimates, "publish_bounds"),
-        (partition_table, "publish_probabilities"),
-        (partition_table, "publish_quantiles"),
+        (partition, "publish_probabilities"),
+        (partition, "publish_quantiles"),
     )
 
     def __init__(self, monkeypatch):

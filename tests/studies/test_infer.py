@@ -19,8 +19,8 @@ from mechanisms.tables import (
     uniform,
 )
 from pipeline.errors import BadInputError
-from studies.data.table_checks import _equal_chance
-from studies.data.table_csv import read_table, read_table_csv
+from studies.own_data.published_checks import _equal_chance
+from studies.own_data.published_table import read_table, read_table_csv
 
 CELLS = """state,county,noisy,var
 ,,130.5,4

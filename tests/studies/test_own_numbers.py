@@ -17,10 +17,8 @@ from mechanisms import Guarantee, LedgerFile, posterior_from_release, private_po
 from mechanisms.core.noise import Noise
 from mechanisms.release import Loss
 from pipeline.errors import BadInputError
-from studies import estimates
 from studies.cli import OWN_NUMBERS
-from studies.commands import spending
-from studies.estimates import Spending, estimate_count, estimate_histogram
+from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
     Condition,
     encode_bins,
@@ -30,6 +28,7 @@ from studies.own_data.conditions import (
     parse_categories,
     parse_edges,
 )
+from studies.own_data.estimates import Spending, estimate_count, estimate_histogram
 from studies.own_data.private_table import read_column
 from tests.statistical import assert_mean_within
 

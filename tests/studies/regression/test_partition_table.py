@@ -20,8 +20,8 @@ from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError
 from pipeline.tables.cells import NOT_PUBLIC
-from studies.regression.partition_release import Release
-from studies.regression.partition_table import Request, find_prior, release_table
+from studies.own_data.partition import Request, find_prior, release_table
+from studies.own_data.partition_output import Release
 
 N, M = 3004, 30
 SLOPE = 2.0

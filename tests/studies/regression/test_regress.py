@@ -12,7 +12,7 @@ import zarr
 from mechanisms.regression import private_regression
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.release import Rehearsal
-from studies.regression import regression_table
+from studies.own_data import regression
 
 N = 3000
 RNG = np.random.default_rng(1)
@@ -209,7 +209,7 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
     def spend(*_):
         raise AssertionError
 
-    monkeypatch.setattr(regression_table, "release_sums", spend)
+    monkeypatch.setattr(regression, "release_sums", spend)
     code, out, err = regress(*words)
     assert code == 2
     assert message in err

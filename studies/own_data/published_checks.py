@@ -11,7 +11,7 @@ from scipy import special
 
 from mechanisms.core.noise import Noise
 from mechanisms.tables import Suppressed
-from studies.data.table_values import Published
+from studies.own_data.published_values import Published
 
 _SMALL = 10  # number of values below one standard deviation of which some should be negative
 _ZEROS = 3  # number of values of real noise that are exactly 0

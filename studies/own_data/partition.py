@@ -1,13 +1,14 @@
 """Private posterior probabilities and quantiles of a regression on a user's table (``dpstudies partition``).
 
-The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks, on a Dask
-cluster. The posteriors and the releases are computed from the sufficient statistics of each partition.
+The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks. The
+posteriors and the releases are computed from the sufficient statistics of each partition.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,13 +31,18 @@ from mechanisms.regression.publish import joint_guarantee, publish_probabilities
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams
-from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
+from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.user_cluster import ClusterChoice
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
 from pipeline.tables.formats import unknown_name
 from pipeline.tables.tables import open_table
-from studies.regression.divided_rows import divide_rows
-from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
+from studies.option_texts import parse_numbers, parse_ranges, split_features
+from studies.output import require_file, say, writing
+from studies.own_data.divided_rows import divide_rows
+from studies.own_data.partition_output import ALLOWED_FAILURE, Mechanism, Release
+from studies.own_data.private_table import parse_markers
+from studies.own_data.spending import Account
 
 INTERCEPT = "intercept"
 """Name of the coefficient of the intercept."""
@@ -94,9 +100,9 @@ class Request:
             if self.cutoffs:
                 parts, columns = ":".join(map(str, self.split)), ", ".join(self.ranges)
                 omitted = {"split": parts, "mu": self.start, "theta": self.share, "range": columns}
-                for what, given in omitted.items():
-                    if given not in (None, ""):
-                        raise BadInputError(f"{what} must be omitted with cutoffs, got {given}; use it for quantiles")
+                for option, text in omitted.items():
+                    if text not in (None, ""):
+                        raise BadInputError(f"{option} must be omitted with cutoffs, got {text}; use it for quantiles")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
@@ -125,18 +131,18 @@ class Request:
         """Return the size of the noise, which follows from public parameters, as text."""
         mechanism, M = self.mechanism(), self.n_partitions
         if not mechanism.method.has_noise:
-            return "noise: none"
+            return "none"
         if isinstance(mechanism, PartitionProbability):
             middle = 0.5 if mechanism.method.is_mean else float(special.chdtri(2.0 * M, 0.5))
             reach = mechanism.noise_scale * math.log(20.0)  # exceeded by Laplace noise with probability 1/20
             low, high = sorted(mechanism.postprocess([middle - reach, middle + reach]).tolist())
-            return f"noise: moves a probability of 0.5 to {low:.2g} ... {high:.2g} in 95 % of releases"
+            return f"moves a probability of 0.5 to {low:.2g} ... {high:.2g} in 95 % of releases"
         if mechanism.method.is_centred:
             std = math.sqrt(2.0) * mechanism.noise_scale(SCALE_WINDOW * math.sqrt(M))
-            return f"noise: about {std:.2g} posterior standard deviations per quantile"
+            return f"about {std:.2g} posterior standard deviations per quantile"
         std = math.sqrt(2.0) * mechanism.noise_scale(1.0)
         return (
-            f"noise: a standard deviation of {std:.2g} half-widths of the interval of a quantile, the smallest of "
+            f"a standard deviation of {std:.2g} half-widths of the interval of a quantile, the smallest of "
             f"{mechanism.search.start:g} times 1, 2, 4, ... in which the search finds enough values"
         )
 
@@ -169,6 +175,88 @@ class Request:
                 raise BadInputError(f"range of {column} must be finite numbers LOW < HIGH, got {low:g} and {high:g}")
         widths = {column: high - low for column, (low, high) in self.ranges.items()}
         return widths[self.target] / widths.get(self.coefficient, 1.0)
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """Options of the command ``partition``, by the names of its arguments; see its help."""
+
+    table: str
+    target: str
+    coefficient: str
+    partitions: int
+    epsilon: float
+    cutoffs: str
+    probabilities: str
+    method: str | None
+    no_intercept: bool
+    prior: str
+    error_variance: float | None
+    split: str
+    mu: float | None
+    ranges: list[str] | None
+    allow_failure: float
+    theta: float | None
+    output: Path | None
+    features: str | None
+    na: list[str] | None
+    cluster: str | None
+    ledger: str | None
+    budget: str | None
+    yes: bool
+    rehearsal: int | None
+    json: bool
+
+    def parse(self) -> Request:
+        """Return the request, before its mechanism is checked."""
+        return Request(
+            target=self.target,
+            coefficient=self.coefficient,
+            n_partitions=self.partitions,
+            epsilon=self.epsilon,
+            cutoffs=parse_numbers("cutoffs", self.cutoffs),
+            probabilities=parse_numbers("probabilities", self.probabilities),
+            method=self.method,
+            features=split_features(self.features),
+            intercept=not self.no_intercept,
+            prior=self.prior,
+            error_variance=self.error_variance,
+            split=parse_numbers("split", self.split, "vector") if self.split else (),
+            start=self.mu,
+            share=self.theta,
+            ranges=parse_ranges(self.ranges),
+            allowed_failure=self.allow_failure,
+            markers=parse_markers(self.na),
+        )
+
+
+def answer_partition(options: PartitionOptions) -> None:
+    """Release and print posterior probabilities or quantiles of a coefficient."""
+    require_file("output", options.output, ".csv", ".json", kept=(options.table, options.ledger))
+    account = Account.open(options.ledger, options.budget, options.yes, options.rehearsal)
+    request = options.parse()
+    guarantee, noise = request.guarantee(), request.describe_noise()
+    name = f"partition of {options.table}, coefficient {options.coefficient} of {options.target}"
+
+    def confirm() -> None:
+        assert guarantee is not None  # methods without a guarantee are refused
+        account.confirm(name, guarantee, f"noise: {noise}\n")
+
+    if guarantee is not None:
+        account.check(guarantee)
+    release = release_table(
+        options.table,
+        request,
+        account.seed,
+        load_profile(options.cluster),
+        ledger=account.labelled(name),
+        confirm=confirm,
+    )
+    release.show(options.coefficient, noise, options.json, account.describe_rest())
+    if options.output is not None:
+        with writing(options.output, f"the values above are {'rehearsed' if release.rehearsal else 'released'}"):
+            release.write(options.output)
+        say(f"values: {options.output}")
 
 
 def release_table(
@@ -204,7 +292,6 @@ def release_table(
         with as_bad_input():
             require_opendp()
             validate_draws(mechanism)
-    chosen_cluster = choose_cluster(cluster)
     table = open_table(path, request.target, request.features, markers=request.markers)
     n_rows = table.rows.shape[0]
     names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
@@ -224,7 +311,7 @@ def release_table(
     is_powered = isinstance(mechanism, PartitionQuantile)
     with as_bad_input(path):
         partition = keyed_partition(division, n_rows, request.n_partitions)
-        statistics = divide_rows([table.rows], partition, request.intercept, chosen_cluster, table.columns)
+        statistics = divide_rows([table.rows], partition, request.intercept, cluster, table.columns)
         k = names.index(request.coefficient)
         posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
         values = _release(mechanism, request, posteriors, noise, ledger, confirm)
@@ -279,8 +366,8 @@ def _posteriors(
     n_rows = statistics.n_rows
     power = n_rows.sum() / n_rows if is_powered else np.ones(n_rows.shape)
     for start in range(0, n_rows.size, _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        yield coefficient_posterior(statistics[some], k, prior, error_variance, power[some], _SUBSTITUTE)
+        batch = slice(start, start + _AT_ONCE)
+        yield coefficient_posterior(statistics[batch], k, prior, error_variance, power[batch], _SUBSTITUTE)
 
 
 def _release(
