@@ -149,9 +149,12 @@ def answer_regression(options: RegressionOptions) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             posterior = regression_from_release(rng, stored.release, stored.box, method)
-    except ValueError as error:
-        stored.rescue()
-        raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
+    except BaseException as error:
+        if options.release is None and not options.json:
+            stored.rescue()
+        if isinstance(error, ValueError):
+            raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
+        raise
     answer = RegressionAnswer(posterior, stored, options.level, [str(warning.message) for warning in caught])
     answer.show(account_lines, options.output, options.plot)
 

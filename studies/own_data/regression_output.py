@@ -52,7 +52,7 @@ class StoredRelease:
         print_release([*sums, *products], f"{noise.name} of scale {noise.scale:.4g}", as_json, self.to_dict())
 
     def rescue(self) -> None:
-        """Print the release as JSON to standard error, so that it is not lost with an inference that failed."""
+        """Print the release as JSON to standard error, so that an inference that ends early can be repeated."""
         ERRORS.print(f"release: {json.dumps(self.to_dict())}")
 
 

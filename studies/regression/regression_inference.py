@@ -26,6 +26,7 @@ Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation",
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -59,19 +60,49 @@ from studies.styles import GRAM_STYLES
 Array = np.ndarray
 _CONJUGATE = ConjugatePrior()
 _CHAINS, _BURN_IN, _DRAWS = 2, 200, 150
-_LARGEST_AUGMENTED, _PART, _MOST_DRAWS = 100, 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
-_LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
-_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
-_OWN = {"noise-aware": "normal", "data-augmentation": "clamped", "non-private": "exact"}
-_OWN |= dict.fromkeys(("noise-aware-published", *_ABLATIONS), "conjugate") | dict.fromkeys(
-    ("normal-covariates", "naive"), "exact"
-)
+_PART, _MOST_DRAWS = 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
 _NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
-_K_NORM = "normal-covariates-k-norm"
-_RELEASES: dict[str, Any] = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # approximate track
-_VERSIONS = {**dict.fromkeys((*_RELEASES, "partition"), 1), "noise-aware-published": 2}  # others have version 3
 _SIZES = (10, 100, 1_000, 10_000, 100_000)
 _SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Method of this study: how it draws, the records of its joint model, and the cells to which it applies."""
+
+    note: str
+    draw: Callable[..., Array] = field(kw_only=True)  # of an algorithm, a block, a trial and a generator
+    version: int = field(default=3, kw_only=True)
+    own: str = field(default="clamped", kw_only=True)  # records of its joint model
+    sampler: str = field(default="", kw_only=True)  # in `mechanisms.regression.gram_samplers.GRAM_METHODS`
+    sampler_of_tables: str = field(default="", kw_only=True)  # of the regression of the records of a real table
+    thinning: int | None = field(default=None, kw_only=True)  # if another one than that of the sampler
+    noise: str | None = field(default=None, kw_only=True)  # by default the first one of the track
+    is_noiseless: bool = field(default=False, kw_only=True)
+    release: Any = field(default=None, kw_only=True)  # class of releases with a bootstrap
+    tracks: tuple[str, ...] = field(default=tuple(_NOISES), kw_only=True)
+    epsilons: tuple[float, ...] | None = field(default=None, kw_only=True)  # all by default, and so below
+    most_features: int | None = field(default=None, kw_only=True)
+    most_shifted_features: int | None = field(default=None, kw_only=True)  # for records that its model excludes
+    least_records: int = field(default=0, kw_only=True)
+    most_records: int | None = field(default=None, kw_only=True)
+    records_divisor: int = field(default=1, kw_only=True)
+
+    def applies(self, n: int, n_features: int, track: str, epsilon: float, is_shifted: bool) -> bool:
+        """Return True if the method runs for n records of these features, at ε and in a track."""
+        return (
+            track in self.tracks
+            and (self.epsilons is None or epsilon in self.epsilons)
+            and _is_at_most(n_features, self.most_features)
+            and not (is_shifted and not _is_at_most(n_features, self.most_shifted_features))
+            and n >= self.least_records
+            and _is_at_most(n, self.most_records)
+            and n % self.records_divisor == 0
+        )
+
+
+def _is_at_most(number: int, limit: int | None) -> bool:
+    return limit is None or number <= limit
 
 
 _LENGTH, _WHOLE, _RINGS = {"length": (0.0, 1.0)}, {"whole_weight": (0.0, 3.0)}, {"rings": (0.0, 30.0)}
@@ -204,45 +235,41 @@ def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
     return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in _NOISES[cell["track"]]}
 
 
-def _kind(algorithm: str, trial: _Trial) -> str:
+def _kind(algorithm: Algorithm, trial: _Trial) -> str:
     """Return the kind of records that a method analyses: if records are its own, that of its joint model."""
-    return _OWN.get(_known(algorithm), "clamped") if "exact" in trial.gram else next(iter(trial.gram))
-
-
-def _known(algorithm: str) -> str:
-    return "normal-covariates" if algorithm == _K_NORM else algorithm
+    return algorithm.own if "exact" in trial.gram else next(iter(trial.gram))
 
 
 def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> dict[str, Any]:
-    draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
+    algorithm = ALGORITHMS[name]
     pairs = zip(block.trials, streams.generators(), strict=True)
-    draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
-    scores = _score(draws, np.array([trial.truths[_kind(name, trial)] for trial in block.trials]))
-    if name in _RELEASES:
+    draws = np.array([algorithm.draw(algorithm, block, trial, rng) for trial, rng in pairs])  # in C order
+    scores = _score(draws, np.array([trial.truths[_kind(algorithm, trial)] for trial in block.trials]))
+    if algorithm.release is not None:
         constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
         scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
     return scores
 
 
-def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
-    noise = "k-norm" if name == _K_NORM else next(iter(block.noises))
-    algorithm, added = "naive" if name == "non-private" else _known(name), block.noises[noise]
-    gram = trial.gram[_kind(name, trial)]
-    release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
-    if "real" in trial.gram and algorithm == "normal-covariates":
-        algorithm = "normal-covariates-records"
-    draws = sample_gram(rng, algorithm, release, None, _CHAINS, _BURN_IN, _DRAWS, _LONGER.get(algorithm))
+def _draw_chains(algorithm: Algorithm, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+    noise = algorithm.noise or next(iter(block.noises))
+    added, gram = block.noises[noise], trial.gram[_kind(algorithm, trial)]
+    release = GramRelease(gram if algorithm.is_noiseless else gram + trial.drawn[noise], block.n, added)
+    is_table = "real" in trial.gram and algorithm.sampler_of_tables
+    sampler = algorithm.sampler_of_tables if is_table else algorithm.sampler
+    draws = sample_gram(rng, sampler, release, None, _CHAINS, _BURN_IN, _DRAWS, algorithm.thinning)
     return draws[..., : added.p + 1]
 
 
-def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+def _draw_bootstrap(algorithm: Algorithm, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
     """Return independent draws given a release of a Gram matrix, or of records."""
-    method = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
-    release = method.release(rng, trial.gram[_kind(name, trial)] if name == "adassp" else trial.records)
+    method = algorithm.release.calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
+    statistic = trial.gram[_kind(algorithm, trial)] if algorithm.release is AdaSSP else trial.records
+    release = method.release(rng, statistic)
     return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
 
 
-def _draw_partition(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
+def _draw_partition(algorithm: Algorithm, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
     """Return draws of a normal distribution with the released quantiles, for each component."""
     assert trial.records is not None
     means, spreads = _powered_posteriors(trial.records)
@@ -279,37 +306,77 @@ def _score(draws: Array, truth: Array) -> dict[str, Any]:
     return {**scores, "pit": (pooled < truth[:, None]).mean(axis=1), "rhat": rhat, "ess": ess}
 
 
-_NOTES = {
-    "normal-covariates": "Exact for unclamped normal records.",
-    _K_NORM: "The same with K-norm noise, in the pure track.",
-    "noise-aware": "Exact for a normal statistic.",
-    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), with their conjugate prior.",
-    "noise-aware-uncorrected": "The conjugate draw without correction; statistics are not redrawn.",
-    "noise-aware-redrawn": "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
-    "data-augmentation": "Exact for clamped normal records.",
-    "adassp": "Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
-    "dp-gd": "Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
-    "binagg": "Regression on noisy sums in private bins, (ε, δ)-DP.",
-    "partition": "Private posterior quantiles from partitions (P2), ε-DP.",
-    "naive": "Posterior that ignores the noise.",
-    "non-private": "Posterior without noise.",
-}
-
-
-def _validate(n_features: int, augmented: int, cell: Values, setting: Values) -> bool:
-    """Return True if a method runs in a cell; real tables have far more than 10 records."""
-    n, is_pure, shifted = cell.get("n", 10_000), cell["track"] == "pure", cell.get("records") in _SHIFTED
+def _validate(n_features: int, most_records: int | None, cell: Values, setting: Values) -> bool:
+    """Return True if a method applies to a cell; real tables have far more than 10 records."""
+    n, is_shifted = cell.get("n", 10_000), cell.get("records") in _SHIFTED
     if n < n_features + 3:
         raise ValueError(f"n must be at least {n_features + 3} for {n_features} features, got {n}; use more records")
-    return not {
-        _K_NORM: not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
-        "data-augmentation": n > augmented,
-        **dict.fromkeys(_RELEASES, is_pure),
-        **dict.fromkeys(_ABLATIONS, n > 10),  # the claims are about n = 10
-        "partition": not is_pure or n < 50 * _PART or n % _PART or n_features > 1,
-    }.get(setting["algorithm"], setting["algorithm"] in _LONGER and n_features > 1) and (
-        not shifted or cell["epsilon"] == 1.0
-    )
+    if is_shifted and cell["epsilon"] != 1.0:
+        return False
+    algorithm = ALGORITHMS[setting["algorithm"]]
+    if most_records is not None:
+        algorithm = replace(algorithm, most_records=most_records)
+    return algorithm.applies(n, n_features, cell["track"], cell["epsilon"], is_shifted)
+
+
+_CHAIN = partial(Algorithm, draw=_draw_chains)
+_EXACT_COVARIATES: dict[str, Any] = {
+    "own": "exact",
+    "sampler": "normal-covariates",
+    "sampler_of_tables": "normal-covariates-records",
+}
+_CONJUGATE_RECORDS: dict[str, Any] = {"own": "conjugate", "most_records": 10}  # the claims are about n = 10
+_BOOTSTRAP = partial(Algorithm, draw=_draw_bootstrap, version=1, tracks=("approximate",))
+ALGORITHMS: dict[str, Algorithm] = {
+    "normal-covariates": _CHAIN("Exact for unclamped normal records.", **_EXACT_COVARIATES),
+    "normal-covariates-k-norm": _CHAIN(
+        "The same with K-norm noise, in the pure track.",
+        **_EXACT_COVARIATES,
+        noise="k-norm",
+        tracks=("pure",),
+        epsilons=(1.0,),
+        most_shifted_features=1,
+    ),
+    "noise-aware": _CHAIN(
+        "Exact for a normal statistic.", own="normal", sampler="noise-aware", thinning=10, most_features=1
+    ),
+    "noise-aware-published": _CHAIN(
+        "The Gibbs steps of Bernstein & Sheldon (2019), with their conjugate prior.",
+        own="conjugate",
+        sampler="noise-aware-published",
+        thinning=20,
+        most_features=1,
+        version=2,
+    ),
+    "noise-aware-uncorrected": _CHAIN(
+        "The conjugate draw without correction; statistics are not redrawn.",
+        **_CONJUGATE_RECORDS,
+        sampler="noise-aware-uncorrected",
+        thinning=10,
+    ),
+    "noise-aware-redrawn": _CHAIN(
+        "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
+        **_CONJUGATE_RECORDS,
+        sampler="noise-aware-redrawn",
+        thinning=10,
+    ),
+    "data-augmentation": _CHAIN("Exact for clamped normal records.", sampler="data-augmentation", most_records=100),
+    "adassp": _BOOTSTRAP("Private ridge regression with a parametric bootstrap, (ε, δ)-DP.", release=AdaSSP),
+    "dp-gd": _BOOTSTRAP("Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.", release=NoisyDescent),
+    "binagg": _BOOTSTRAP("Regression on noisy sums in private bins, (ε, δ)-DP.", release=BinnedRegression),
+    "partition": Algorithm(
+        "Private posterior quantiles from partitions (P2), ε-DP.",
+        draw=_draw_partition,
+        version=1,
+        tracks=("pure",),
+        most_features=1,
+        least_records=50 * _PART,
+        records_divisor=_PART,
+    ),
+    "naive": _CHAIN("Posterior that ignores the noise.", own="exact", sampler="naive"),
+    "non-private": _CHAIN("Posterior without noise.", own="exact", sampler="naive", is_noiseless=True),
+}
+"""Methods of the study by name."""
 
 
 _FACTORS: dict[str, tuple[Any, ...]] = {
@@ -329,7 +396,7 @@ def _panel(
     meaning: str,
     trials: int,
     kept: Collection[str],
-    augmented: int = _LARGEST_AUGMENTED,
+    most_records: int | None = None,
     simulate: Callable[[Values, Streams], _Block] | None = None,
     target: str = "true parameter",
     **values: tuple[Any, ...],
@@ -350,14 +417,14 @@ def _panel(
         meaning=meaning,
         simulate=simulate or partial(_simulate, n_features),
         methods=tuple(
-            Method(method, partial(_evaluate, method), note=note, version=_VERSIONS.get(method, 3))
-            for method, note in _NOTES.items()
-            if method in kept
+            Method(name, partial(_evaluate, name), note=algorithm.note, version=algorithm.version)
+            for name, algorithm in ALGORITHMS.items()
+            if name in kept
         ),
         measures=tuple(
             Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
         ),
-        factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
+        factors=tuple(Factor(name, values[name], *words) for name, words in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
@@ -366,25 +433,28 @@ def _panel(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=partial(_validate, n_features, augmented),
+        validate=partial(_validate, n_features, most_records),
     )
 
 
 _REAL_TARGET = "estimate without privacy"
-_ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
+_BOOTSTRAPPED = ("adassp", "dp-gd", "binagg")
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_OF_ONE_FEATURE = ("noise-aware", "noise-aware-published", *_ABLATIONS)
+_ON_REAL = ("normal-covariates", "normal-covariates-k-norm", "naive", *_BOOTSTRAPPED)
 PANELS = (
     _panel(
         "calibration", 1, "regression on 1 covariate, records of the models of the methods", 1_000,
-        _NOTES.keys() - {*_RELEASES, "partition", "non-private"}, n=_SIZES, records=("own",)),
+        ALGORITHMS.keys() - {*_BOOTSTRAPPED, "partition", "non-private"}, n=_SIZES, records=("own",)),
     _panel(
-        "one-feature", 1, "regression on 1 covariate, simulated records", 200, _NOTES.keys() - {*_ABLATIONS}, n=_SIZES,
-        epsilon=(0.1, 1.0, 3.0), records=("inside", *_SHIFTED)),
+        "one-feature", 1, "regression on 1 covariate, simulated records", 200, ALGORITHMS.keys() - {*_ABLATIONS},
+        n=_SIZES, epsilon=(0.1, 1.0, 3.0), records=("inside", *_SHIFTED)),
     _panel(
         "augmentation", 1, "regression on 1 covariate given 1,000 records of the model of data-augmentation", 200,
         ("data-augmentation",), 1_000, n=(1_000,), records=("own",)),
     _panel(
         "five-features", 5, "regression on 5 correlated covariates, simulated records", 400,
-        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"}, n=(10_000,),
+        ALGORITHMS.keys() - {*_OF_ONE_FEATURE, "data-augmentation", "partition"}, n=(10_000,),
         records=("own", "inside", "heavy-tailed")),
     _panel(
         "real-two", 2, "rings on length and weight (abalone), hours on age and education (adult)", 500, _ON_REAL,
@@ -395,7 +465,7 @@ PANELS = (
         ("normal-covariates", "noise-aware-published", "naive"), simulate=_simulate_ranges, n=(1_000, 10_000, 100_000),
         range_factor=(1.0, 3.0, 10.0), place=("middle", "end")),
     _panel(
-        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES),
+        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_BOOTSTRAPPED),
         simulate=partial(_simulate_releases, "abalone-seven"), target=_REAL_TARGET),
 )  # fmt: skip
 

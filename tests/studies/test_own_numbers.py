@@ -187,7 +187,9 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     assert first[1] == command(*MEAN, "--epsilon", 2, "--seed", 5, "--unit", "EUR")[1]
     assert not Path("l").exists()
     assert "guarantee: none: a rehearsal" in first[1]
-    assert first[1].startswith("mean of income (EUR)")
+    assert re.match(
+        r"release: sum of scaled values \S+, .*; noise: laplace of scale \S+\nmean of income \(EUR\)", first[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ def test_partition_shows_the_size_of_its_noise_before_it_asks(command, regressio
     words = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--epsilon", 4)
     assert command(*words, "--cutoffs", "1")[0] == 2
     low, high = map(float, re.findall(r"of 0\.5 to (\S+) \.\.\. (\S+) in 95 %", asked[0])[0])
-    assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4-DP?")
+    assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4?")
     score = math.sqrt(40) * special.ndtri(0.5 - math.log(20) / (20 * 4))  # Pr[|noise| > log(20)/(Mε)] = 1/20
     assert (low, high) == pytest.approx((special.ndtr(score), special.ndtr(-score)), rel=0.05)
     assert command(*words, "--probabilities", "0.5", "--allow-failure", 1)[0] == 2

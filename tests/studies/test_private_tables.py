@@ -105,7 +105,7 @@ def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monk
         frame.to_parquet(tmp_path / "t.parquet")
         return "--levels", f"alc={first},{second}"
 
-    code, out, err = command("regress", "t.csv", *words, *write("None", "Some"))
+    code, out, err = command("regress", "t.csv", *words, *write("None", "Some"), "--json")
     assert (code, err) == (0, "")
     assert float(re.search(r"^alc=Some +(\S+)", out, re.MULTILINE)[1]) == pytest.approx(5, abs=0.3)
     releases = []
