@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 import zarr
 
-from mechanisms.regression import private_regression
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.release import Rehearsal
 from studies.own_data import regression
@@ -121,7 +120,7 @@ def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(private_regression, "regression_from_release", interrupt)
+        patch.setattr(regression, "regression_from_release", interrupt)
         code, out, err = regress(*AT, "--yes")
     assert code == 130
     first, second, _note, third = out.splitlines()
