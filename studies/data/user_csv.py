@@ -56,9 +56,9 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     >>> table.columns, table.classes, table.y.tolist()
     (('kind=dog', 'kind=fish', 'weight'), ('no', 'yes'), [1, 1, 0, 0])
     """
-    found = require_file(path)
+    status = require_file(path)
     with _reading:
-        return _read_csv(os.path.abspath(os.path.expanduser(path)), target, found.st_mtime_ns, found.st_size)
+        return _read_csv(os.path.abspath(os.path.expanduser(path)), target, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1)

@@ -150,7 +150,7 @@ def _require_columns(
     for name in (*levels, value):
         if name not in frame.columns:
             raise BadInputError(unknown("column", name, map(str, frame.columns)))
-    others = [given for given in (*stated.values(), seen) if isinstance(given, str) and given in frame.columns]
+    others = [name for name in (*stated.values(), seen) if isinstance(name, str) and name in frame.columns]
     names = [*levels, value, *others]
     if not levels or len(set(names)) < len(names):
         raise BadInputError(

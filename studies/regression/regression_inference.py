@@ -73,7 +73,7 @@ class Algorithm:
     note: str
     draw: Callable[..., Array] = field(kw_only=True)  # of an algorithm, a block, a trial and a generator
     version: int = field(default=3, kw_only=True)
-    own: str = field(default="clamped", kw_only=True)  # records of its joint model
+    own_records: str = field(default="clamped", kw_only=True)  # records of its joint model
     sampler: str = field(default="", kw_only=True)  # in `mechanisms.regression.gram_samplers.GRAM_METHODS`
     sampler_of_tables: str = field(default="", kw_only=True)  # of the regression of the records of a real table
     thinning: int | None = field(default=None, kw_only=True)  # if another one than that of the sampler
@@ -237,7 +237,7 @@ def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
 
 def _kind(algorithm: Algorithm, trial: _Trial) -> str:
     """Return the kind of records that a method analyses: if records are its own, that of its joint model."""
-    return algorithm.own if "exact" in trial.gram else next(iter(trial.gram))
+    return algorithm.own_records if "exact" in trial.gram else next(iter(trial.gram))
 
 
 def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> dict[str, Any]:
@@ -321,11 +321,11 @@ def _validate(n_features: int, most_records: int | None, cell: Values, setting: 
 
 _CHAIN = partial(Algorithm, draw=_draw_chains)
 _EXACT_COVARIATES: dict[str, Any] = {
-    "own": "exact",
+    "own_records": "exact",
     "sampler": "normal-covariates",
     "sampler_of_tables": "normal-covariates-records",
 }
-_CONJUGATE_RECORDS: dict[str, Any] = {"own": "conjugate", "most_records": 10}  # the claims are about n = 10
+_CONJUGATE_RECORDS: dict[str, Any] = {"own_records": "conjugate", "most_records": 10}  # the claims are about n = 10
 _BOOTSTRAP = partial(Algorithm, draw=_draw_bootstrap, version=1, tracks=("approximate",))
 ALGORITHMS: dict[str, Algorithm] = {
     "normal-covariates": _CHAIN("Exact for unclamped normal records.", **_EXACT_COVARIATES),
@@ -338,11 +338,11 @@ ALGORITHMS: dict[str, Algorithm] = {
         most_shifted_features=1,
     ),
     "noise-aware": _CHAIN(
-        "Exact for a normal statistic.", own="normal", sampler="noise-aware", thinning=10, most_features=1
+        "Exact for a normal statistic.", own_records="normal", sampler="noise-aware", thinning=10, most_features=1
     ),
     "noise-aware-published": _CHAIN(
         "The Gibbs steps of Bernstein & Sheldon (2019), with their conjugate prior.",
-        own="conjugate",
+        own_records="conjugate",
         sampler="noise-aware-published",
         thinning=20,
         most_features=1,
@@ -373,8 +373,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         least_records=50 * _PART,
         records_divisor=_PART,
     ),
-    "naive": _CHAIN("Posterior that ignores the noise.", own="exact", sampler="naive"),
-    "non-private": _CHAIN("Posterior without noise.", own="exact", sampler="naive", is_noiseless=True),
+    "naive": _CHAIN("Posterior that ignores the noise.", own_records="exact", sampler="naive"),
+    "non-private": _CHAIN("Posterior without noise.", own_records="exact", sampler="naive", is_noiseless=True),
 }
 """Methods of the study by name."""
 

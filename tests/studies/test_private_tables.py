@@ -215,6 +215,7 @@ def test_markers_state_further_missing_cells(command, tmp_path):
     marked.loc[5:9, "kind"] = "unknown"
     marked.to_csv(tmp_path / "marked.csv", index=False)
     at = (
+        "--json",
         "--target",
         "y",
         "--range",
