@@ -20,19 +20,12 @@ if TYPE_CHECKING:
     from mechanisms.core.metadata import Entry
 
 _MOST_VALUES = 12  # number of values of an axis that are shown
+_STUDIES = "Show the panels of these studies: names, .py files with STUDY, or module:object."
+StudyNames = Annotated[list[str] | None, argument("[STUDY]...", _STUDIES, complete_study)]
+ListsMechanisms = Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")]
 
 
-def list_studies(
-    study: Annotated[
-        list[str] | None,
-        argument(
-            "[STUDY]...",
-            "Show the panels of these studies: names, .py files with STUDY, or module:object.",
-            complete_study,
-        ),
-    ] = None,
-    mechanisms: Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")] = False,
-) -> None:
+def list_studies(study: StudyNames = None, mechanisms: ListsMechanisms = False) -> None:
     """List the studies, the panels of the given studies, or the mechanisms."""
     if mechanisms and study:
         raise BadInputError(

@@ -42,8 +42,8 @@ def _accuracy(look: Look, method: str) -> Finding:
         f"most {_ACCURATE:g}), interquartile range {span(_width(differences))}, 5 and 95 % quantiles down to "
         f"{differences['difference_q05'].min():.3g} and up to {differences['difference_q95'].max():.3g}. The "
         f"median half width of the bounds is {span(differences['half_width_median'])}, the 95 % quantile "
-        f"{span(differences['half_width_q95'])}; up to {differences['capped_mean'].max():.2%} of the searches end at the "
-        "largest number of doublings.",
+        f"{span(differences['half_width_q95'])}; up to {differences['capped_mean'].max():.2%} of the searches end at "
+        "the largest number of doublings.",
     )
 
 
