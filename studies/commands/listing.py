@@ -1,7 +1,5 @@
 """The command ``list``: studies, one study in detail, and mechanisms."""
 
-from __future__ import annotations
-
 import pydoc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -20,12 +18,19 @@ if TYPE_CHECKING:
     from mechanisms.core.metadata import Entry
 
 _MOST_VALUES = 12  # number of values of an axis that are shown
-_STUDIES = "Show the panels of these studies: names, .py files with STUDY, or module:object."
-StudyNames = Annotated[list[str] | None, argument("[STUDY]...", _STUDIES, complete_study)]
-ListsMechanisms = Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")]
 
 
-def list_studies(study: StudyNames = None, mechanisms: ListsMechanisms = False) -> None:
+def list_studies(
+    study: Annotated[
+        list[str] | None,
+        argument(
+            "[STUDY]...",
+            "Show the panels of these studies: names, .py files with STUDY, or module:object.",
+            complete_study,
+        ),
+    ] = None,
+    mechanisms: Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")] = False,
+) -> None:
     """List the studies, the panels of the given studies, or the mechanisms."""
     if mechanisms and study:
         raise BadInputError(
