@@ -113,7 +113,8 @@ def partition(
     **shared: Any,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
-    from studies.own_data.partition import PartitionOptions, answer_partition  # needs Dask arrays
+    from studies.own_data.partition import answer_partition  # needs Dask arrays
+    from studies.own_data.partition_request import PartitionOptions
 
     answer_partition(
         PartitionOptions(

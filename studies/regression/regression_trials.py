@@ -292,11 +292,8 @@ def is_applicable(n_features: int, most_records: int | None, cell: Values, setti
 
 
 _CHAIN = partial(Algorithm, draw=_draw_chains)
-_EXACT_COVARIATES: dict[str, Any] = {
-    "own_records": "exact",
-    "sampler": "normal-covariates",
-    "sampler_of_tables": "normal-covariates-records",
-}
+_EXACT_COVARIATES: dict[str, Any] = {"own_records": "exact", "sampler": "normal-covariates"}
+_EXACT_COVARIATES |= {"sampler_of_tables": "normal-covariates-records"}
 _CONJUGATE_RECORDS: dict[str, Any] = {"own_records": "conjugate", "most_records": 10}  # the claims are about n = 10
 _BOOTSTRAP = partial(Algorithm, draw=_draw_bootstrap, version=1, tracks=("approximate",))
 ALGORITHMS: dict[str, Algorithm] = {

@@ -21,8 +21,9 @@ from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError
 from pipeline.tables.cells import NOT_PUBLIC
-from studies.own_data.partition import Request, find_prior, release_table
+from studies.own_data.partition import release_table
 from studies.own_data.partition_output import Release
+from studies.own_data.partition_request import Request, find_prior
 
 N, M = 3004, 30
 SLOPE = 2.0
