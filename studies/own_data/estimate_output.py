@@ -41,7 +41,7 @@ class Estimate:
         return [(label, *(f"{value:,.{decimals}f}" for value in values)) for label, *values in self.rows]
 
     def show(self, account: Account, rule: str, plot: Path | None, as_json: bool) -> None:
-        """Print the release, the estimate and what it rests on, and draw it; a rule states which cells are counted."""
+        """Print the release, the estimate and its assumptions, and draw it; a rule states which cells are counted."""
         self._print_release(as_json)
         print_table((self.title, "estimate", "95 % from", "to"), self.formatted())
         for line in (*self._guarantee_lines(), *self.notes, *self._method_lines(rule), *account.describe_rest()):

@@ -1,6 +1,6 @@
 """Output that all commands for own data share: the release itself, its guarantee, and figures.
 
-The release is printed once its noise is drawn, before what is inferred from it: as text, or as JSON if that is asked.
+The release is printed once its noise is drawn, before the posterior: as text, or as JSON if that is asked.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Request of ``dpstudies partition``: what is asked, its public checks, and the size of its noise."""
+"""Request of ``dpstudies partition``, with its public checks and the size of its noise."""
 
 import math
 from dataclasses import dataclass, field

@@ -136,6 +136,26 @@ def regression(tmp_path):
     return ("regress", "r.csv", "--target", "y", "--range", "y=-1:2", "--range", "x=0:1", "--epsilon", 1)
 
 
+@pytest.mark.parametrize("name", ["mean", "count", "proportion", "histogram", "regress", "partition"])
+def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, file, regression, name):
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": partition}
+    words = (*words[name], "--epsilon", 4) if name in words else (*regression[:-1], 4)
+    shown = {}
+    for kind in ((), ("--json",)):
+        code, shown[kind], err = command(*words, "--seed", 1, *kind)
+        assert (code, err) == (0, "")
+    text, as_json = (next(line for line in out.splitlines() if line.startswith("release: ")) for out in shown.values())
+    assert re.fullmatch(r"release: .* -?[\d.e+-]+; noise: .+", text)
+    assert "{" not in shown[()]
+    assert {"noise", "guarantee", "n"} <= json.loads(as_json.removeprefix("release: ")).keys()
+    assert shown[()].replace(text, as_json) == shown["--json",]
+    after = shown[()].partition(text)[2]
+    assert after.index("\nguarantee: none: a rehearsal") < after.index(
+        "\nneighbours: one row is replaced; the number of"
+    )
+
+
 def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
     account = ("--ledger", "l", "--budget", "3:1.5e-6")
     assert "ledger" not in command(*regression, *account, "--seed", 1)[1]
