@@ -15,11 +15,14 @@ from studies.output import say, writing
 def print_release(
     statistics: Iterable[tuple[str, float]], noise: str, as_json: bool, json_values: Mapping[str, Any]
 ) -> None:
-    """Print the released statistics, by name, with their noise; or all that a reader needs to infer from them."""
+    """Print the released statistics, by name, with their noise; or all that a reader needs to infer from them.
+
+    No digit is omitted, as a release cannot be drawn again.
+    """
     if as_json:
         say(f"release: {json.dumps(json_values)}")
     else:
-        shown = ", ".join(f"{name} {statistic:.6g}" for name, statistic in statistics)
+        shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
         say(f"release: {shown}; noise: {noise}")
 
 

@@ -149,6 +149,8 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     assert re.fullmatch(r"release: .* -?[\d.e+-]+; noise: .+", text)
     assert "{" not in shown[()]
     assert {"noise", "guarantee", "n"} <= json.loads(as_json.removeprefix("release: ")).keys()
+    printed = re.findall(r" (-?\d[\d.e+-]*)(?=[,;])", text.partition("; noise")[0] + ";")
+    assert all(number.removesuffix(".0") in as_json for number in printed)  # no digit is omitted
     assert shown[()].replace(text, as_json) == shown["--json",]
     after = shown[()].partition(text)[2]
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
