@@ -303,7 +303,7 @@ def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: I
     sums = [np.sum(factors.low[u][factors.kind[u] >= 0]) for u in map(np.unique, index)]
     shared_total = total if total is not None else max(round(float(np.mean(sums))), 1)
     x = np.minimum(rng.multinomial(shared_total, rng.dirichlet(np.ones(upper.size))), upper)
-    for cell in rng.permutation(upper.size):  # cells with room take what others cannot
+    for cell in rng.permutation(upper.size):  # cells below their bounds take what others cannot
         x[cell] += min(shared_total - int(x.sum()), int(upper[cell] - x[cell]))
     return x
 
