@@ -337,8 +337,8 @@ class _Published(NamedTuple):
         return self.y, self.y, np.zeros(self.nodes.size, bool)
 
     def _suppressed(self, form: Suppressed) -> tuple[Floats, Floats, np.ndarray]:
-        self.refuse(self.y < form.threshold, f"a value with Suppressed({form.threshold:g}) must be NaN or >= the "
-                    "threshold", "a suppressed value is NaN, blank in a file")  # fmt: skip
+        self.refuse(self.y < form.threshold, f"a value must be missing or >= the threshold {form.threshold:g}",
+                    "a suppressed value is NaN, blank in a file")  # fmt: skip
         is_interval = np.isnan(self.y)
         below = math.ceil(form.threshold) - 1 if self.is_integer else form.threshold
         return np.where(is_interval, -np.inf, self.y), np.where(is_interval, below, self.y), is_interval
@@ -358,14 +358,14 @@ class _Published(NamedTuple):
     def _rounded_at_random(self, form: RandomRounded | SmallRounded) -> tuple[Floats, Floats, np.ndarray]:
         """Return the smallest and largest counts; their likelihoods may be unequal, see `is_random`."""
         y, base = self.y, float(form.base)
-        self.refuse(not self.is_exact, f"{form} is a format of counts without noise", "state another format")
+        self.refuse(not self.is_exact, "counts that are rounded at random must have no noise", "state another format")
         single_values = np.zeros(self.nodes.size, bool)
         if isinstance(form, RandomRounded):
             self.refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
-                        "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
+                        "check the base, or state another format, such as rounding of small counts only")  # fmt: skip
             return y - base + 1.0, y + base - 1.0, single_values
-        self.refuse((y > 0.0) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
-                    "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
+        self.refuse((y > 0.0) & (y < base), f"a count must be 0 or >= {form.base} if smaller ones are rounded",
+                    "check the base, or state another format, such as random rounding of all counts")  # fmt: skip
         return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), single_values
 
     def is_random(self) -> np.ndarray:

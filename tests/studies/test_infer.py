@@ -128,7 +128,7 @@ def test_repeats_of_one_rounding_count_once():
     ],
 )
 def test_noise_and_formats_are_columns_or_constants(words, noise, form):
-    table = read_table(frame(how=["", "clipped", "value"]), ["a"], "v", **words)
+    table = read_table(frame(how=["", "clipped", "value"], v=[90.0, 30.0, 30.0]), ["a"], "v", **words)
     assert table.noise[1] == noise
     assert table.seen[1] == form
 
@@ -392,7 +392,7 @@ def test_statements_that_contradict_each_other_are_refused(words, message):
 @pytest.mark.parametrize(
     ("cells", "words", "message"),
     [
-        (CELLS, ("--seen", "random-rounded:3"), "RandomRounded(base=3) is a format of counts without noise"),
+        (CELLS, ("--seen", "random-rounded:3"), "counts that are rounded at random must have no noise, got 130.5"),
         (
             "state,county,noisy,var\n,,9,0\nA,,4,0\n",
             ("--levels", "state", "--seen", "rounded:5"),
