@@ -93,20 +93,20 @@ class Audited:
 
 
 def _compare(
-    name: str, stated: Guarantee | RenyiGuarantee | None, compared: Guarantee | RenyiGuarantee, found: Audit
+    name: str, stated: Guarantee | RenyiGuarantee | None, compared: Guarantee | RenyiGuarantee, audit: Audit
 ) -> Audited:
     """Compare exact privacy losses with a guarantee."""
-    verdict = found.check(compared)
-    outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
+    verdict = audit.check(compared)
+    outputs = f" on {audit.n_outputs:,} outputs" if audit.n_outputs else ""
     if verdict.holds:
-        evidence = f"loses most at {found.witness}"
+        evidence = f"loses most at {audit.witness}"
     elif stated is None:
-        loss = found.renyi[compared.order] if isinstance(compared, RenyiGuarantee) else found.epsilon
-        evidence = f"not private: loses {format_excess(loss, compared.epsilon)} at {found.witness}"
+        loss = audit.renyi[compared.order] if isinstance(compared, RenyiGuarantee) else audit.epsilon
+        evidence = f"not private: loses {format_excess(loss, compared.epsilon)} at {audit.witness}"
     else:
         evidence = verdict.text
-    evidence += f" ({found.n_pairs:,} pairs{outputs}, {found.evidence})"
-    return Audited(name, stated, compared, verdict.holds, evidence, found, verdict.slack)
+    evidence += f" ({audit.n_pairs:,} pairs{outputs}, {audit.evidence})"
+    return Audited(name, stated, compared, verdict.holds, evidence, audit, verdict.slack)
 
 
 def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
@@ -117,7 +117,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     reasons for omitting mechanisms from ``all``: they do not apply to the problem or do not load.
     """
     named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
-    audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
+    audited, left_out = {name: _audit(name, mechanism, question) for name, mechanism in named.items()}, []
     if ALL in names:
         prior, n = _problem(question)
         left_out += REGISTERED.refused()
@@ -142,35 +142,46 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
     heads += [f"delta({epsilon:g})" for epsilon in question.epsilons]
     heads += [f"renyi({order:g})" for order in question.orders]
     rows = []
-    for one in audited:
-        found, compared = one.audit, one.compared
-        if found is None:
+    for audited_mechanism in audited:
+        audit, compared = audited_mechanism.audit, audited_mechanism.compared
+        if audit is None:
             continue
         in_nats = isinstance(compared, RenyiGuarantee) or compared.is_pure
-        in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
-        slack = 0.0 if in_nats and abs(one.slack) < ROUNDING * compared.epsilon else one.slack
-        words = ("within", "BROKEN") if one.stated or one.deviates else ("within here", "NOT PRIVATE")
-        loss = f"{found.epsilon:.6g}"
-        if not one.holds and not one.deviates and in_nats and not isinstance(compared, RenyiGuarantee):
-            loss = format_excess(found.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
+        in_nats = in_nats or not exceeds(audit.epsilon, compared.epsilon, audit.rounding)
+        slack = (
+            0.0 if in_nats and abs(audited_mechanism.slack) < ROUNDING * compared.epsilon else audited_mechanism.slack
+        )
+        words = (
+            ("within", "BROKEN")
+            if audited_mechanism.stated or audited_mechanism.deviates
+            else ("within here", "NOT PRIVATE")
+        )
+        loss = f"{audit.epsilon:.6g}"
+        if (
+            not audited_mechanism.holds
+            and not audited_mechanism.deviates
+            and in_nats
+            and not isinstance(compared, RenyiGuarantee)
+        ):
+            loss = format_excess(audit.epsilon, compared.epsilon, loss)  # more digits, if they do not differ otherwise
         rows.append(
             [
-                one.name,
-                str(one.stated or f"nothing (compared with {compared})"),
+                audited_mechanism.name,
+                str(audited_mechanism.stated or f"nothing (compared with {compared})"),
                 loss,
-                _number(found.deltas, compared.epsilon, ".3g"),
+                _number(audit.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
-                words[0] if one.holds else words[1],
-                *(_number(found.deltas, epsilon, ".3g") for epsilon in question.epsilons),
-                *(_number(found.renyi, order, ".4g") for order in question.orders),
+                words[0] if audited_mechanism.holds else words[1],
+                *(_number(audit.deltas, epsilon, ".3g") for epsilon in question.epsilons),
+                *(_number(audit.renyi, order, ".4g") for order in question.orders),
             ]
         )
     return heads, rows
 
 
-def _number(found: dict[float, float], at: float, form: str) -> str:
-    """Format `found[at]`, or return "not computed" if `found` has no such key."""
-    return f"{found[float(at)]:{form}}" if float(at) in found else "not computed"
+def _number(losses: dict[float, float], at: float, form: str) -> str:
+    """Format `losses[at]`, or return "not computed" if `losses` has no such key."""
+    return f"{losses[float(at)]:{form}}" if float(at) in losses else "not computed"
 
 
 def _find(name: str) -> Mechanism | OutputDistributions | str:
@@ -192,13 +203,13 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
     if ":" not in name and name not in REGISTERED and not name.endswith(".py"):
         known = [name for name in REGISTERED if name not in (*GLM_MECHANISMS, *GLM_CHAINS)]
         raise BadInputError(unknown("mechanism", name, known) + "; or pass module:object or file.py:object")
-    found = load_object(REGISTERED.get(name, name))
-    if not isinstance(found, Mechanism | OutputDistributions):
+    loaded = load_object(REGISTERED.get(name, name))
+    if not isinstance(loaded, Mechanism | OutputDistributions):
         raise BadInputError(
-            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(found).__name__}; "
+            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(loaded).__name__}; "
             "pass an object of one of these types"
         )
-    return found
+    return loaded
 
 
 def _problem(question: Question) -> tuple[tuple[float, ...], int]:
@@ -215,19 +226,21 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     return question.prior, question.n
 
 
-def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited:
+def _audit(name: str, mechanism: Mechanism | OutputDistributions | str, question: Question) -> Audited:
     try:
-        if isinstance(what, str):
-            return _audit_renyi(what, question)
-        if isinstance(what, Mechanism) and what.sampler is not None:
-            return _audit_draws(name, what, question)
-        distributions, stated = _distributions(what, question)
+        if isinstance(mechanism, str):
+            return _audit_renyi(mechanism, question)
+        if isinstance(mechanism, Mechanism) and mechanism.sampler is not None:
+            return _audit_draws(name, mechanism, question)
+        distributions, stated = _distributions(mechanism, question)
         compared = stated or Guarantee(question.epsilon, relation=distributions.relation)
-        found = audit_distributions(
+        audit = audit_distributions(
             distributions, (compared.epsilon, *question.epsilons), question.orders, available_cores()
         )
-        audited = _compare(name, stated, compared, found)
-        return _with_draws(audited, what, question) if isinstance(what, Mechanism) and audited.holds else audited
+        audited = _compare(name, stated, compared, audit)
+        return (
+            _with_draws(audited, mechanism, question) if isinstance(mechanism, Mechanism) and audited.holds else audited
+        )
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
@@ -270,7 +283,7 @@ def _audit_draws(name: str, mechanism: Mechanism, question: Question) -> Audited
 
     confidence = 1.0 - (1.0 - _CONFIDENCE) / len(pairs)
     bounds = [sampled_bound(sample, *pair, _DRAWS, compared.delta, confidence) for pair in pairs]
-    best, (counts, other) = max(zip(bounds, pairs, strict=True), key=lambda one: one[0].epsilon)
+    best, (counts, other) = max(zip(bounds, pairs, strict=True), key=lambda excess: excess[0].epsilon)
     holds = best.epsilon <= compared.epsilon  # True if the draws do not contradict the guarantee
     evidence = (
         f"can only be sampled: loses at least {best.epsilon:.4g} at {counts} against {other} "
@@ -295,26 +308,29 @@ def _audit_renyi(name: str, question: Question) -> Audited:
     compared = RenyiGuarantee(order, question.epsilon)
     if name in GAUSSIAN_MECHANISMS:
         noisy = gaussian_mechanism(name, prior, n, order, question.epsilon)
-        found = audit_densities(gaussian_distributions(noisy), question.orders)
+        audit = audit_densities(gaussian_distributions(noisy), question.orders)
     elif RENYI_SAMPLERS[name].is_tunable:
-        found = audit_sampling(calibrate_renyi(name, prior, n, order, question.epsilon), question.orders)
+        audit = audit_sampling(calibrate_renyi(name, prior, n, order, question.epsilon), question.orders)
     else:
-        found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
-        return _compare(name, None, compared, found)
-    return _compare(name, compared, compared, found)
+        audit = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
+        return _compare(name, None, compared, audit)
+    return _compare(name, compared, compared, audit)
 
 
 def _distributions(
-    what: Mechanism | OutputDistributions, question: Question
+    mechanism: Mechanism | OutputDistributions, question: Question
 ) -> tuple[OutputDistributions, Guarantee | None]:
     """Return the output distributions of a mechanism, and its stated guarantee."""
-    if isinstance(what, OutputDistributions):
-        return what, Guarantee(question.epsilon, question.delta or 0.0, what.relation)
+    if isinstance(mechanism, OutputDistributions):
+        return mechanism, Guarantee(question.epsilon, question.delta or 0.0, mechanism.relation)
     prior, n = _problem(question)
-    stated = what.stated(question.epsilon, question.delta or DELTA, question.relation)
+    stated = mechanism.stated(question.epsilon, question.delta or DELTA, question.relation)
     if question.delta == 0 and stated is not None and not stated.is_pure:
         raise BadInputError(
-            f"delta must be in (0, 1) for {what.name}, whose guarantee is {stated}, got 0; pass --delta, such as 1e-6"
+            f"delta must be in (0, 1) for {mechanism.name}, whose guarantee is {stated}, got 0; pass --delta, such as "
+            "1e-6"
         )
-    distributions = count_distributions(what, prior, n, question.epsilon, question.delta or DELTA, question.relation)
+    distributions = count_distributions(
+        mechanism, prior, n, question.epsilon, question.delta or DELTA, question.relation
+    )
     return distributions, stated

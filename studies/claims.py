@@ -41,11 +41,11 @@ def correct(printed: object, corrected: object, evidence: str) -> Finding:
 
 def together(parts: Iterable[Finding], form: str = "{}.", separator: str = "; ") -> Finding:
     """Return the finding that all parts hold, with their joined evidence in `form`; undecided without parts."""
-    found = list(parts)
-    verdicts = {one.verdict for one in found}
+    findings = list(parts)
+    verdicts = {finding.verdict for finding in findings}
     holds = False if "does not hold" in verdicts else True if verdicts == {"holds"} else None
-    evidence = separator.join(one.evidence for one in found) or "nothing is stored"
-    return verdict(holds, form.format(evidence), all(one.is_settled for one in found))
+    evidence = separator.join(finding.evidence for finding in findings) or "nothing is stored"
+    return verdict(holds, form.format(evidence), all(finding.is_settled for finding in findings))
 
 
 def joined(
@@ -59,31 +59,31 @@ def joined(
     return decorate
 
 
-def smaller(ds: xr.Dataset, measure: str, one: str, other: str, deviations: float, factor: float = 1.0) -> Finding:
-    """Test if the mean of a method is smaller than `factor` times that of another one in each cell.
+def smaller(ds: xr.Dataset, measure: str, method: str, other: str, deviations: float, factor: float = 1.0) -> Finding:
+    """Test if the mean of a method is smaller than `factor` times that of another method in each cell.
 
     Differences are decided by `deviations` standard errors. The difference is tested, because a standard error of the
     ratio is small where the ratio is.
     """
-    found = mean_ratio(ds, measure, one, other)
-    where = f", largest at {place(largest(found[0]), found[0].dims)}" if found[0].dims else ""
+    estimate = mean_ratio(ds, measure, method, other)
+    where = f", largest at {place(largest(estimate[0]), estimate[0].dims)}" if estimate[0].dims else ""
     return decide(
-        *below(0.0, gap(ds, measure, one, other, factor), deviations),
-        f"Ratio of means of {measure}, {one} to {other}: {shown(found)}{where}.",
+        *below(0.0, gap(ds, measure, method, other, factor), deviations),
+        f"Ratio of means of {measure}, {method} to {other}: {shown(estimate)}{where}.",
     )
 
 
 def tested(ds: xr.Dataset) -> dict[str, xr.DataArray]:
     """Return the stored p-values of the tests that quantiles, ranks and joint coverage are uniform."""
     names = {"quantiles": "pit_p", "ranks": "rank_p", "joint coverage": "joint_p"}
-    return {what: ds[name] for what, name in names.items() if name in ds}
+    return {quantity: ds[name] for quantity, name in names.items() if name in ds}
 
 
 def uniform(p_values: Mapping[str, xr.DataArray], level: float) -> Finding:
     """Test several arrays of p-values, with Bonferroni levels; NaN in cells without results."""
     n_tests = sum(int(values.count()) for values in p_values.values())
     share = level / n_tests
-    least = [f"{lowest(values, '.2g')} for {what}" for what, values in p_values.items()]
+    least = [f"{lowest(values, '.2g')} for {quantity}" for quantity, values in p_values.items()]
     return verdict(
         all(values.min() > share for values in p_values.values()),
         f"p-values of at least {enumerated(least)}; values above {share:.2g} are accepted in {n_tests} tests",
@@ -95,7 +95,7 @@ def uniform(p_values: Mapping[str, xr.DataArray], level: float) -> Finding:
 
 def mean(ds: xr.Dataset, measure: str, **at: Any) -> Estimate:
     """Return the mean of a measure at some coordinates."""
-    estimate, error = (ds[f"{measure}_{what}"].sel(at) for what in ("mean", "mcse"))
+    estimate, error = (ds[f"{measure}_{statistic}"].sel(at) for statistic in ("mean", "mcse"))
     return estimate, error
 
 
@@ -106,17 +106,17 @@ def _pair(ds: xr.Dataset, measure: str, *names: str) -> Iterator[Estimate]:
         yield mean(ds, measure, **{str(by): name})
 
 
-def gap(ds: xr.Dataset, measure: str, one: str, other: str, factor: float = 1.0) -> Estimate:
+def gap(ds: xr.Dataset, measure: str, method: str, other: str, factor: float = 1.0) -> Estimate:
     """Return the mean of one method minus `factor` times that of another."""
-    (first, error), (second, spread) = _pair(ds, measure, one, other)
+    (first, error), (second, spread) = _pair(ds, measure, method, other)
     return first - factor * second, np.hypot(error, factor * spread)
 
 
-def mean_ratio(ds: xr.Dataset, measure: str, one: str, other: str) -> Estimate:
+def mean_ratio(ds: xr.Dataset, measure: str, method: str, other: str) -> Estimate:
     """Return the ratio of two means; the standard error ignores correlations."""
-    (first, error), (second, spread) = _pair(ds, measure, one, other)
-    found = first / second
-    return found, found * np.hypot(error / first, spread / second)
+    (first, error), (second, spread) = _pair(ds, measure, method, other)
+    estimate = first / second
+    return estimate, estimate * np.hypot(error / first, spread / second)
 
 
 def at_most(limit: float, estimate: Estimate, deviations: float, slack: float | None = None) -> tuple[bool, bool]:
@@ -145,9 +145,9 @@ def both(*tests: tuple[bool, bool]) -> tuple[bool, bool]:
     return all(holds for holds, _ in tests), any(fails for _, fails in tests)
 
 
-def ratio(values: xr.DataArray, one: str, other: str) -> xr.DataArray:
+def ratio(values: xr.DataArray, method: str, other: str) -> xr.DataArray:
     """Return the ratios of the values of two mechanisms."""
-    return values.sel(mechanism=one) / values.sel(mechanism=other)
+    return values.sel(mechanism=method) / values.sel(mechanism=other)
 
 
 # Phrases of evidence
@@ -189,9 +189,9 @@ def smallest(values: xr.DataArray) -> xr.DataArray:
     return values.isel(values.fillna(np.inf).argmin(...))
 
 
-def place(one: xr.DataArray, dims: Iterable[Any]) -> str:
+def place(value: xr.DataArray, dims: Iterable[Any]) -> str:
     """Format the coordinates of a scalar along the dimensions `dims`."""
-    return ", ".join(f"{dim} = {format_value(one[dim].item())}" for dim in dims)
+    return ", ".join(f"{dim} = {format_value(value[dim].item())}" for dim in dims)
 
 
 def count(hits: xr.DataArray, among: xr.DataArray | None = None) -> str:

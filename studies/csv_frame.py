@@ -14,14 +14,14 @@ def require_file(path: str | os.PathLike[str]) -> os.stat_result:
     """Return the status of a regular file that can be read; raise BadInputError for other paths."""
     file = os.path.expanduser(path)
     try:
-        found = os.stat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.stat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         with open(file, "rb"):
-            return found
+            return status
     except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or "the path is not valid"
-        raise BadInputError(f"cannot read {path}: {what}; give the path of a CSV file") from None
+        reason = getattr(error, "strerror", None) or "the path is not valid"
+        raise BadInputError(f"cannot read {path}: {reason}; give the path of a CSV file") from None
 
 
 def read_frame(path: str, **options: Any) -> pd.DataFrame:

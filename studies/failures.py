@@ -61,14 +61,14 @@ def _failures(store: ResultStore) -> Iterator[Failure]:
             where, cell = ", ".join(values.values()), tuple(values[factor] for factor in panels[name]["factors"])
             here = ds.isel(at)
             here = here if "trial" in here.dims else here.expand_dims("trial")
-            found: dict[tuple[int, str], tuple[int, int, str]] = {}  # number, first trial and its error by cause
+            causes: dict[tuple[int, str], tuple[int, int, str]] = {}  # number, first trial and its error by cause
             for start in range(0, here.sizes["trial"], _TRIALS_AT_ONCE):
                 part = here.isel(trial=slice(start, start + _TRIALS_AT_ONCE)).compute()
                 kinds, errors = part["status"].values, part["error"].values
                 for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
                     error = str(errors[k])
                     cause = int(kinds[k]), cause_of(error)
-                    n, trial, first = found.get(cause, (0, start + k, without_rerun(error)))
-                    found[cause] = n + 1, trial, first
-            for (kind, reason), (n, trial, error) in found.items():
+                    n, trial, first = causes.get(cause, (0, start + k, without_rerun(error)))
+                    causes[cause] = n + 1, trial, first
+            for (kind, reason), (n, trial, error) in causes.items():
                 yield Failure(name, where, cell, Status(kind).words, n, trial, reason, error)

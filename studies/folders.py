@@ -51,10 +51,10 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
     for name, study in configured.items():
         path = store_path(folder, name)
         if ResultStore.exists(path):
-            found = differences(ResultStore.open(path).spec, study.spec())
-            if found:
+            differing = differences(ResultStore.open(path).spec, study.spec())
+            if differing:
                 raise BadInputError(
-                    f"the store {path} was created with a different spec, scale or code version ({found[0]}); "
+                    f"the store {path} was created with a different spec, scale or code version ({differing[0]}); "
                     "choose another --store folder, or use the original scale and code"
                 )
     return configured

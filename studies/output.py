@@ -33,8 +33,8 @@ def printable(text: str) -> str:
     return _NOT_PLAIN.sub(_escape, _CREDENTIALS.sub("://...@", text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in found[0])
+def _escape(match: re.Match[str]) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in match[0])
 
 
 class SafeConsole(Console):
@@ -45,7 +45,7 @@ class SafeConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print texts and tables; cells of tables must be printable."""
-        super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
+        super().print(*(printable(text) if isinstance(text, str) else text for text in objects), **options)
 
 
 OUTPUT, ERRORS = SafeConsole(), SafeConsole(stderr=True)

@@ -43,5 +43,5 @@ def given(cell: Values, streams: Streams) -> Values:
 
 def method_of(entry: Entry, evaluate: Callable[..., Mapping[str, Any]], **options: Any) -> Method:
     """Return the method of an entry of a registry; `evaluate` takes the entry, and then the arguments of a method."""
-    given = {"note": entry.note, "is_private": getattr(entry, "is_private", True), **options}
-    return Method(entry.name, partial(evaluate, entry), **given)
+    declared = {"note": entry.note, "is_private": getattr(entry, "is_private", True), **options}
+    return Method(entry.name, partial(evaluate, entry), **declared)

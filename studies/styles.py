@@ -117,7 +117,7 @@ def _listed(*rows: tuple[str, str, str, str]) -> dict[str, Look]:
 
 def _styles(*registries: Mapping[str, Entry], reference: str = "") -> dict[str, Look]:
     """Return the looks of all entries, and of the posterior with which a study compares them."""
-    entries = [(name, one.style, one.origin) for registry in registries for name, one in registry.items()]
+    entries = [(name, entry.style, entry.origin) for registry in registries for name, entry in registry.items()]
     rows = [(name, style.color, style.marker, origin) for name, style, origin in entries if style]
     return _listed(*([(reference, "grey", "X", "reference")] if reference else []), *rows)
 
@@ -136,7 +136,7 @@ def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str
     return {**styles, **looks, **broken}
 
 
-def describe_audit(found: Mapping[str, Any]) -> str:
+def describe_audit(audit: Mapping[str, Any]) -> str:
     """Return the result of an audit in a few words.
 
     The verdict is "broken", "holds" or "unaudited". Unless it is "unaudited", there are the number of records ``n`` and
@@ -144,17 +144,17 @@ def describe_audit(found: Mapping[str, Any]) -> str:
     ``deviates`` is there if draws do not follow the stated distribution, whose loss does not exceed the guarantee.
     ``draws`` is the number of compared draws per data set if the guarantee holds; stores of version 0.3 have none.
     """
-    if found["verdict"] == "unaudited":
+    if audit["verdict"] == "unaudited":
         return "unaudited"
-    if found["verdict"] == "holds":
-        return f"audited to n = {found['n']}{', draws not compared' if found.get('draws') == 0 else ''}"
-    if "deviates" in found:
-        return f"broken: draws do not follow the stated distribution at n = {found['n']}"
-    spent = float(found["delta"] if "delta" in found else found["loss"])
-    shown = f"{spent:.3g}" if "delta" in found else f"{spent:.4g}"
-    if "stated" in found:
-        shown = format_excess(spent, found["stated"], shown)
-    return f"broken: {'δ is' if 'delta' in found else 'loses'} {shown} at n = {found['n']}"
+    if audit["verdict"] == "holds":
+        return f"audited to n = {audit['n']}{', draws not compared' if audit.get('draws') == 0 else ''}"
+    if "deviates" in audit:
+        return f"broken: draws do not follow the stated distribution at n = {audit['n']}"
+    spent = float(audit["delta"] if "delta" in audit else audit["loss"])
+    shown = f"{spent:.3g}" if "delta" in audit else f"{spent:.4g}"
+    if "stated" in audit:
+        shown = format_excess(spent, audit["stated"], shown)
+    return f"broken: {'δ is' if 'delta' in audit else 'loses'} {shown} at n = {audit['n']}"
 
 
 def not_private(ds: xr.Dataset, by: str) -> list[str]:
@@ -166,16 +166,16 @@ def label_method(ds: xr.Dataset, by: str, name: str) -> str:
     """Return the label of a method in figures and tables, with the result of its audit, or that it is not private."""
     if name in not_private(ds, by):
         return f"{name} (not private)"
-    found = stored_audits(ds, by).get(name)
-    return name if found is None else f"{name} ({describe_audit(found)})"
+    audit = stored_audits(ds, by).get(name)
+    return name if audit is None else f"{name} ({describe_audit(audit)})"
 
 
 def looks_of(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
     """Return the looks by label of each method in the summaries; see `complete_styles` and `label_method`."""
     parts = list(parts)
     names = [name for ds in parts for name in ds[by].values.tolist()]
-    audits = {name: found for ds in parts for name, found in stored_audits(ds, by).items() if name in names}
-    styles = complete_styles(styles, names, [name for name, found in audits.items() if found["verdict"] == "broken"])
+    audits = {name: audit for ds in parts for name, audit in stored_audits(ds, by).items() if name in names}
+    styles = complete_styles(styles, names, [name for name, audit in audits.items() if audit["verdict"] == "broken"])
     labels = {(label_method(ds, by, name), name) for ds in parts for name in ds[by].values.tolist()}
     return {label: look for name, look in styles.items() for label, labelled in sorted(labels) if labelled == name}
 

@@ -60,7 +60,7 @@ def compare_methods(
     for name, origin in {**origins, **added}.items():
         if name not in stored:
             continue
-        selected = {one: ds.sel({by: name}) for one, ds in summaries.items() if name in ds[by].values}
+        selected = {panel: ds.sel({by: name}) for panel, ds in summaries.items() if name in ds[by].values}
         cells = [show(selected[id(ds)]) if id(ds) in selected else "" for ds, show in columns.values()]
         if any(cells):
             rows.append((label_method(stored[name], by, name), origin, *cells))
@@ -100,10 +100,10 @@ class AuditedLoss:
             return self.mechanism, self.states, "not audited", "", "", "", "0", self.place
         exceeds = self.share > 1 + _RELATIVE
         holds = not exceeds if self.holds is None else self.holds
-        found = ("holds" if holds else "broken") if self.is_private else ("within here" if holds else "not private")
+        judged = ("holds" if holds else "broken") if self.is_private else ("within here" if holds else "not private")
         slack = "none" if exceeds else f"{max(0.0, 1 - self.share):.2%}"
         numbers = _shown(self.loss, 4), _shown(self.share), slack, f"{self.n_audits:,}"
-        return self.mechanism, self.states, found, *numbers, self.place
+        return self.mechanism, self.states, judged, *numbers, self.place
 
 
 def _shown(value: float, digits: int = 6) -> str:
@@ -120,9 +120,9 @@ def largest_loss(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> 
         return math.nan, math.nan, 0, ""
     shares, losses = max(several, key=lambda pair: float(pair[0].max()))
     at = shares.fillna(-np.inf).argmax(...)
-    one = shares.isel(at)
-    place = ", ".join(f"{name} = {format_value(one[name].item())}" for name in shares.dims)
-    return float(one), float(losses.isel(at)), sum(int(share.count()) for share, _ in several), place
+    largest_share = shares.isel(at)
+    place = ", ".join(f"{name} = {format_value(largest_share[name].item())}" for name in shares.dims)
+    return float(largest_share), float(losses.isel(at)), sum(int(share.count()) for share, _ in several), place
 
 
 def duration(seconds: float) -> str:

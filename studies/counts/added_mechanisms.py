@@ -76,16 +76,16 @@ def _audit(
         for n in audited_sizes(sizes, k, lambda: _EXACT * seconds - (time.perf_counter() - start)):
             if not mechanism.supports(n, k):
                 continue
-            found = audit_counts(mechanism, prior, n, epsilon, delta)
-            verdict = found.check(stated)
-            one = {"n": n, "evidence": verdict.text, **_loss(found, stated, verdict.holds)}
+            audit = audit_counts(mechanism, prior, n, epsilon, delta)
+            verdict = audit.check(stated)
+            result_at_n = {"n": n, "evidence": verdict.text, **_loss(audit, stated, verdict.holds)}
             if not verdict.holds and (
-                result["verdict"] != "broken" or exceeds(float(one["loss"]), float(result["loss"]))
+                result["verdict"] != "broken" or exceeds(float(result_at_n["loss"]), float(result["loss"]))
             ):
-                result |= {"verdict": "broken", **one}
+                result |= {"verdict": "broken", **result_at_n}
             elif verdict.holds and result["verdict"] != "broken":
-                result |= {"verdict": "holds", **one}
-                audits[n] = found
+                result |= {"verdict": "holds", **result_at_n}
+                audits[n] = audit
     except Exception as error:  # of the code of the mechanism, or of an audit that is too large
         refused = f"no audit at n = {n}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
     if result["verdict"] == "holds":
@@ -116,11 +116,11 @@ def _compare_draws(
     return {"draws": draws.n_draws, "evidence": f"{evidence}; {draws.text} (n = {shown})"}
 
 
-def _loss(found: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
-    loss = found.epsilon if math.isfinite(found.epsilon) else "inf"  # JSON has no infinity
+def _loss(audit: Audit, stated: Guarantee, holds: bool) -> dict[str, Any]:
+    loss = audit.epsilon if math.isfinite(audit.epsilon) else "inf"  # JSON has no infinity
     if stated.is_pure or holds:
         return {"loss": loss, "stated": stated.epsilon}
-    return {"loss": loss, "delta": found.deltas[stated.epsilon], "stated": stated.delta}
+    return {"loss": loss, "delta": audit.deltas[stated.epsilon], "stated": stated.delta}
 
 
 def audited_sizes(sizes: Collection[int], k: int, left: Callable[[], float]) -> Iterator[int]:
@@ -150,10 +150,14 @@ def rank_added(summaries: Summaries) -> PageTable:
         if _BY not in ds.dims:
             continue
         audits = stored_audits(ds, _BY)
-        others = [one for one in ds[_BY].values.tolist() if one not in audits and one not in not_private(ds, _BY)]
+        others = [
+            mechanism
+            for mechanism in ds[_BY].values.tolist()
+            if mechanism not in audits and mechanism not in not_private(ds, _BY)
+        ]
         rows += [
-            (mechanism, name, describe_audit(found), _rank(ds, mechanism, others, found), found["evidence"])
-            for mechanism, found in audits.items()
+            (mechanism, name, describe_audit(audit), _rank(ds, mechanism, others, audit), audit["evidence"])
+            for mechanism, audit in audits.items()
             if mechanism in ds[_BY].values
         ]
     return PageTable(
@@ -168,10 +172,10 @@ def rank_added(summaries: Summaries) -> PageTable:
     )
 
 
-def _rank(ds: xr.Dataset, name: str, others: list[str], found: Values) -> str:
+def _rank(ds: xr.Dataset, name: str, others: list[str], audit: Values) -> str:
     """Return the rank of a mechanism as text, with the best one, and the nearest one that is ahead at every size."""
-    if found["verdict"] == "broken":
-        reason = "its draws do not follow its stated distribution" if "deviates" in found else "its guarantee is broken"
+    if audit["verdict"] == "broken":
+        reason = "its draws do not follow its stated distribution" if "deviates" in audit else "its guarantee is broken"
         return f"not ranked, as {reason}"
     if name in not_private(ds, _BY):
         return "not ranked, as it states no guarantee"

@@ -117,7 +117,9 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     def validate_setting(cell: Values, setting: Values) -> bool:
         return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
 
-    methods = [method_of(one, _release, audit=partial(audit_added, one, _problem)) for one in mechanisms]
+    methods = [
+        method_of(mechanism, _release, audit=partial(audit_added, mechanism, _problem)) for mechanism in mechanisms
+    ]
     return replace(panel, methods=(*panel.methods, *methods), validate=validate_setting)
 
 
@@ -175,8 +177,10 @@ def _release_each(
     (counts, k_norm), prior = data, np.array(setting["prior"])
     distributions = [mechanism.build(setting["prior"], c, setting["epsilon"], setting["delta"]) for c in counts]
     uniforms = streams.uniforms(distributions[0].n_uniforms)
-    released = np.concatenate([one.from_uniforms(row[None]) for one, row in zip(distributions, uniforms, strict=True)])
-    expected = np.array([exact_mean(each) for each in distributions])
+    released = np.concatenate(
+        [distribution.from_uniforms(row[None]) for distribution, row in zip(distributions, uniforms, strict=True)]
+    )
+    expected = np.array([exact_mean(distribution) for distribution in distributions])
     return {
         "hellinger": hellinger(prior + counts, prior + released),
         "expected_at_data": expected,
@@ -250,10 +254,12 @@ def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]
         mean = mean_distance(ds)[0]
         ratio = private_rivals(mean / mean.sel(mechanism="k-norm", drop=True))
         for shares in (
-            one for one in ds["shares"].values.tolist() if tuple(sorted(entries(one))[::-1]) == entries(one)
+            shares for shares in ds["shares"].values.tolist() if tuple(sorted(entries(shares))[::-1]) == entries(shares)
         ):
-            found = ratio.sel(shares=shares).dropna("mechanism", how="all")
-            parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=found["mechanism"]).assign(ratio=found)
+            ratio_at_shares = ratio.sel(shares=shares).dropna("mechanism", how="all")
+            parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=ratio_at_shares["mechanism"]).assign(
+                ratio=ratio_at_shares
+            )
     return parts
 
 

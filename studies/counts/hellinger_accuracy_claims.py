@@ -53,12 +53,12 @@ def _beats_dimension(
     )
     def check(look: Look) -> Finding:
         means = look[panel]["expected_hellinger"]
-        own, other = (means.sel(mechanism=one) for one in names)
-        smaller = ", ".join(map(str, own["n"].values[own < other]))
+        mean, other = (means.sel(mechanism=name) for name in names)
+        smaller = ", ".join(map(str, mean["n"].values[mean < other]))
         stored = f"Smaller at stored n = {smaller}" if smaller else "Larger at every stored n"
-        large = own["n"].values[own["n"] > 400]
-        numbers = "; ".join(f"n = {n}: {own.sel(n=n):.4f} against {other.sel(n=n):.4f}" for n in large)
-        return verdict((own < other).sel(n=large).all(), f"{stored}. Exact mean distance: {numbers}.")
+        large = mean["n"].values[mean["n"] > 400]
+        numbers = "; ".join(f"n = {n}: {mean.sel(n=n):.4f} against {other.sel(n=n):.4f}" for n in large)
+        return verdict((mean < other).sel(n=large).all(), f"{stored}. Exact mean distance: {numbers}.")
 
     return check
 
@@ -78,10 +78,10 @@ def _needs(pairs: Pairs) -> dict[str, dict[str, Any]]:
 def _smaller_means(look: Look, pairs: Pairs) -> Iterator[Finding]:
     """Judge the statement that, for each (panel, first, second), `first` has the smaller mean distance at all n."""
     for panel, first, second in pairs:
-        found = ratio(look[panel]["expected_hellinger"], first, second)
-        if "n" in found.dims:
-            found = found.sel(n=found["n"].isin(_SIZES[panel]))
-        yield verdict((found < 1).all(), f"{panel}: {first} to {second} {span(found, '.3f')}")
+        ratios = ratio(look[panel]["expected_hellinger"], first, second)
+        if "n" in ratios.dims:
+            ratios = ratios.sel(n=ratios["n"].isin(_SIZES[panel]))
+        yield verdict((ratios < 1).all(), f"{panel}: {first} to {second} {span(ratios, '.3f')}")
 
 
 def _ratios(look: Look, other: str) -> dict[str, xr.DataArray]:
@@ -104,8 +104,8 @@ _BEATS_DIMENSION = (
 @joined("Smooth has the smaller mean distance: {}.", ", ")
 def smooth_beats_global(look: Look) -> Iterator[Finding]:
     """Smooth sensitivity gives higher accuracy than global sensitivity."""
-    for panel, found in _ratios(look, "global").items():
-        yield verdict((found < 1).all(), f"{panel}: {int((found < 1).sum())} of {found.size} sizes")
+    for panel, ratios in _ratios(look, "global").items():
+        yield verdict((ratios < 1).all(), f"{panel}: {int((ratios < 1).sum())} of {ratios.size} sizes")
 
 
 @p0(
@@ -122,8 +122,8 @@ def smooth_beats_global(look: Look) -> Iterator[Finding]:
 def tailored_beats_histogram(look: Look) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
     ratios = _ratios(look, "laplace")
-    behind = all((found > 1).all() for found in ratios.values())
-    numbers = ", ".join(f"{panel}: {span(found)}" for panel, found in ratios.items())
+    behind = all((ratios_of_panel > 1).all() for ratios_of_panel in ratios.values())
+    numbers = ", ".join(f"{panel}: {span(ratios_of_panel)}" for panel, ratios_of_panel in ratios.items())
     return correct(not behind, behind, f"Ratio of exact mean distances, smooth to laplace: {numbers}.")
 
 
@@ -196,8 +196,8 @@ def draws_agree(look: Look) -> Finding:
         # of a draw in [0, 1] is at most E(1 − E).
         bound = ((expected * (1 - expected) / n_ok) ** 0.5).where(n_ok * (1 - expected) < _FEW_DRAWS, 0.0)
         deviations[name] = abs(summary["hellinger_mean"] - expected) / np.maximum(summary["hellinger_mcse"], bound)
-    worst, where = max((float(one.max()), name) for name, one in deviations.items())
-    limit, points = look.critical(5), sum(int(one.count()) for one in deviations.values())
+    worst, where = max((float(deviation.max()), name) for name, deviation in deviations.items())
+    limit, points = look.critical(5), sum(int(deviation.count()) for deviation in deviations.values())
     return verdict(
         worst <= limit,
         f"Largest deviation: {worst:.2f} standard errors (panel {where}) among {points} points; at most {limit:.3g} "
@@ -232,19 +232,23 @@ def private_rivals(values: xr.DataArray) -> xr.DataArray:
     return values.sel(mechanism=[name for name in names if MECHANISMS[name].is_private and name != "k-norm"])
 
 
-def _place(one: xr.DataArray) -> str:
+def _place(values: xr.DataArray) -> str:
     """Format the coordinates of the data, such as "n = 100, shares = 0.98:0.01:0.01"."""
-    return place(one, [name for name in ("n", "shares", "concentration") if name in one.coords])
+    return place(values, [name for name in ("n", "shares", "concentration") if name in values.coords])
 
 
 @joined()
 def _compare(look: Look) -> Iterator[Finding]:
     """Judge the statement that k-norm has the smallest mean distance of all private mechanisms in each cell."""
     for panel, (mean, error) in ((panel, mean_distance(summary)) for panel, summary in look.items()):
-        own, spread = (one.sel(mechanism="k-norm", drop=True) for one in (mean, error))
+        k_norm_mean, spread = (array.sel(mechanism="k-norm", drop=True) for array in (mean, error))
         rival, tolerance = private_rivals(mean), 3 * np.hypot(private_rivals(error), spread)
-        compared, ahead, behind = rival.notnull() & own.notnull(), rival - own > tolerance, own - rival > tolerance
-        nearest = smallest((rival / own).where(compared))
+        compared, ahead, behind = (
+            rival.notnull() & k_norm_mean.notnull(),
+            rival - k_norm_mean > tolerance,
+            k_norm_mean - rival > tolerance,
+        )
+        nearest = smallest((rival / k_norm_mean).where(compared))
         where = f" at {_place(nearest)}" if _place(nearest) else ""
         yield decide(
             (ahead | ~compared).all(),
@@ -277,13 +281,13 @@ def k_norm_is_closest_at_random_data(look: Look) -> Finding:
     posterior than every other private mechanism with an exact mean.
     """
     summary = look["random"]
-    found = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
-    rivals = found["mechanism"].values.tolist()
+    ratios = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
+    rivals = ratios["mechanism"].values.tolist()
     error = summary["ratio_to_k_norm_mcse"].sel(mechanism=rivals)
-    nearest = smallest(found)
+    nearest = smallest(ratios)
     low = summary["ratio_to_k_norm_q05"].sel(mechanism=rivals).min()
     return decide(
-        *above(1.0, (found, error), 3),
+        *above(1.0, (ratios, error), 3),
         f"{int(summary['n_ok'].sel(mechanism='k-norm').sum())} data sets, {len(rivals)} rivals. Mean ratio of the "
         f"exact mean to that of k-norm at least {nearest:.3f} ({nearest['mechanism'].item()}, "
         f"{_place(nearest)}); its 5 % quantile over the data sets is at least {low:.3f} for every rival.",
@@ -302,20 +306,20 @@ def tailored_noise_fails_at_skewed_data(look: Look) -> Iterator[Finding]:
     """
     for panel, summary in look.items():
         shares = summary["shares"].values.tolist()
-        mean = mean_distance(summary)[0].sel(shares=[each for each in shares if max(entries(each)) > 0.9])
+        mean = mean_distance(summary)[0].sel(shares=[vector for vector in shares if max(entries(vector)) > 0.9])
         best = mean.sel(mechanism=[name for name in _TAILORED if name in mean["mechanism"]]).min("mechanism")
-        own = mean.sel(mechanism="k-norm", drop=True)
-        least = smallest(best / own)
+        k_norm_mean = mean.sel(mechanism="k-norm", drop=True)
+        least = smallest(best / k_norm_mean)
         yield verdict(
-            (best / own > 2).all(),
+            (best / k_norm_mean > 2).all(),
             f"{panel}: smallest mean of the tailored mechanisms {span(best, '.3f')}, that of k-norm "
-            f"{span(own, '.3f')}, ratio at least {least:.2f} ({_place(least)})",
+            f"{span(k_norm_mean, '.3f')}, ratio at least {least:.2f} ({_place(least)})",
         )
 
 
 def _spread(expected: xr.DataArray, name: str) -> float:
     """Return the largest relative difference between mean distances at permutations of the same shares."""
-    sets = [str(sorted(entries(each))) for each in expected["shares"].values.tolist()]
+    sets = [str(sorted(entries(vector))) for vector in expected["shares"].values.tolist()]
     grouped = expected.sel(mechanism=name, drop=True).groupby(expected["shares"].copy(data=sets))
     return float((grouped.max() / grouped.min() - 1).max())
 
@@ -331,9 +335,11 @@ def order_of_categories(look: Look) -> Iterator[Finding]:
     changes by more than 1 %.
     """
     for panel, summary in look.items():
-        own, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
+        spread_of_k_norm, *others = (_spread(summary["expected_hellinger"], name) for name in ("k-norm", *_IN_ORDER))
         listed = ", ".join(f"{name} {other:.1%}" for name, other in zip(_IN_ORDER, others, strict=True))
-        yield verdict(own < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {own:.0e}, {listed}")
+        yield verdict(
+            spread_of_k_norm < 1e-9 and min(others) > 0.01, f"{panel}: k-norm {spread_of_k_norm:.0e}, {listed}"
+        )
 
 
 _EXPONENTIAL = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-exact")

@@ -54,7 +54,9 @@ def _evaluate(
     counts, order, cuts = problem
     distribution = mechanism.build(setting["prior"], counts, setting["epsilon"], setting["delta"])
     return {
-        "probability": [np.sum(each) for each in np.split(distribution.pmf()[order], cuts)],  # sums are pairwise
+        "probability": [
+            np.sum(probabilities_of_bin) for probabilities_of_bin in np.split(distribution.pmf()[order], cuts)
+        ],  # sums are pairwise
         "expected_hellinger": distribution.expected_hellinger(),
     }
 
@@ -74,7 +76,7 @@ def _panel(k: int, figure: str) -> Panel:
         name=f"k{k}",
         meaning=f"distribution of the distance to the true posterior, {k} categories (P0, Figure {figure})",
         simulate=_sort_candidates,
-        methods=tuple(method_of(one, _evaluate) for one in _COMPUTED if k >= one.min_categories),
+        methods=tuple(method_of(mechanism, _evaluate) for mechanism in _COMPUTED if k >= mechanism.min_categories),
         measures=(
             Measure("probability", "exact probability of a distance in the bin", dims=("distance_bin",)),
             Measure("expected_hellinger", "exact mean of the distance"),
@@ -195,7 +197,7 @@ def _sums(ds: xr.Dataset) -> xr.Dataset:
     edges = _edges(ds)
     sums = ds["probability"].cumsum("distance_bin").assign_coords(distance_bin=edges[1:])
     sums = sums.reindex(distance_bin=edges, fill_value=0.0).where(ds["probability"].notnull().any("distance_bin"))
-    return sums.to_dataset().assign_coords({name: one for name, one in ds.coords.items() if not one.dims})
+    return sums.to_dataset().assign_coords({name: coord for name, coord in ds.coords.items() if not coord.dims})
 
 
 def _figure(k: int, label: str) -> Figure:

@@ -50,7 +50,7 @@ def _evaluate(
 ) -> dict[str, Any]:
     datasets, balanced = problem
     prior, epsilon, delta = (setting[name] for name in ("prior", "epsilon", "delta"))
-    expected = np.array([mechanism.build(prior, one, epsilon, delta).expected_hellinger() for one in datasets])
+    expected = np.array([mechanism.build(prior, counts, epsilon, delta).expected_hellinger() for counts in datasets])
     worst = int(np.argmax(expected))
     return {
         "worst_hellinger": expected[worst],
@@ -71,12 +71,12 @@ def _validate(cell: Values, setting: Values) -> bool:
 
 
 def _panel(k: int) -> Panel:
-    private = (one for one in MECHANISMS.values() if one.is_private and k >= one.min_categories)
+    private = (mechanism for mechanism in MECHANISMS.values() if mechanism.is_private and k >= mechanism.min_categories)
     return Panel(
         name=f"k{k}",
         meaning=f"distance to the true posterior at the worst data set and at balanced data, {k} categories",
         simulate=_list_data_sets,
-        methods=tuple(method_of(one, _evaluate) for one in private),
+        methods=tuple(method_of(mechanism, _evaluate) for mechanism in private),
         measures=(
             Measure("worst_hellinger", "largest exact mean distance to the true posterior over all data sets"),
             Measure("balanced_hellinger", "exact mean distance to the true posterior at balanced data"),
@@ -101,11 +101,14 @@ def _nearest(ratio: xr.DataArray) -> xr.DataArray:
     return ratio.isel(mechanism=ratio.fillna(np.inf).argmin("mechanism"))
 
 
-def _list_nearest(found: xr.DataArray) -> str:
+def _list_nearest(nearest: xr.DataArray) -> str:
     """List the nearest mechanisms, each with its values of n and the range of its ratios to the optimum."""
-    by_name = {name: found[found["mechanism"] == name] for name in dict.fromkeys(found["mechanism"].values.tolist())}
+    by_name = {
+        name: nearest[nearest["mechanism"] == name] for name in dict.fromkeys(nearest["mechanism"].values.tolist())
+    }
     return "; ".join(
-        f"{name} at n = {', '.join(map(str, one['n'].values))} ({span(one, '.3f')})" for name, one in by_name.items()
+        f"{name} at n = {', '.join(map(str, nearest_of_mechanism['n'].values))} ({span(nearest_of_mechanism, '.3f')})"
+        for name, nearest_of_mechanism in by_name.items()
     )
 
 
@@ -114,11 +117,11 @@ def _list_nearest(found: xr.DataArray) -> str:
 def none_is_better(look: Look) -> Iterator[Finding]:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
     for panel, summary in look.items():
-        found = _ratio(summary).drop_sel(mechanism="optimal")
-        if not found.size:
+        ratios = _ratio(summary).drop_sel(mechanism="optimal")
+        if not ratios.size:
             yield verdict(None, f"{panel}: no other release is stored")
             continue
-        n_below, least = int((found < 1 - _ROUNDING).sum()), smallest(found)
+        n_below, least = int((ratios < 1 - _ROUNDING).sum()), smallest(ratios)
         where = f"({least['mechanism'].item()}, {place(least, ('n',))})"
         yield verdict(not n_below, f"{panel}: at least {least:.4f} {where}, {n_below} exceptions")
 
@@ -134,9 +137,9 @@ def geometric_is_nearest(look: Look) -> Finding:
     """
     ratio = _ratio(look["k2"])
     compared = [name for name in ratio["mechanism"].values.tolist() if MECHANISMS[name].evaluation != "program"]
-    found = _nearest(ratio.sel(mechanism=compared))
-    ahead = found["mechanism"] == "geometric"
-    evidence = f"Mechanism nearest to the optimum, with its ratio: {_list_nearest(found)}."
+    nearest = _nearest(ratio.sel(mechanism=compared))
+    ahead = nearest["mechanism"] == "geometric"
+    evidence = f"Mechanism nearest to the optimum, with its ratio: {_list_nearest(nearest)}."
     return correct(ahead.all(), ahead.any(), f"{evidence} Post-processing of geometric noise closes the gap.")
 
 
@@ -176,17 +179,17 @@ def tailored_is_nearer(look: Look) -> Finding:
     """
     evidence, ahead = [], []
     for panel, summary in look.items():
-        found = _ratio(summary)
+        ratios = _ratio(summary)
         tailored, noise = (
-            _nearest(found.sel(mechanism=found["mechanism"].isin(group))) for group in (_TAILORED, _NOISE)
+            _nearest(ratios.sel(mechanism=ratios["mechanism"].isin(group))) for group in (_TAILORED, _NOISE)
         )
         nearer = (tailored < noise).values
         ahead += nearer.tolist()
-        where = ", ".join(map(str, found["n"].values[nearer])) or "none"
+        where = ", ".join(map(str, ratios["n"].values[nearer])) or "none"
         evidence.append(
             f"{panel}: smaller than with noise on the counts at n = {where}; {_list_nearest(tailored[-1:])} against "
             f"{_list_nearest(noise[-1:])}; smallest of all mechanisms: "
-            f"{_list_nearest(_nearest(found.drop_sel(mechanism='optimal')))}"
+            f"{_list_nearest(_nearest(ratios.drop_sel(mechanism='optimal')))}"
         )
     return correct(all(ahead), any(ahead), f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 

@@ -123,7 +123,7 @@ _NOTES = {
 
 def _count_violations(name: str, checks: list[Checks], setting: Values, streams: Streams) -> dict[str, np.ndarray]:
     rows = []
-    for x, holds in (one[name] for one in checks):
+    for x, holds in (result[name] for result in checks):
         violations = x[~holds]
         ends = (violations.min(), violations.max()) if violations.size else (np.nan, np.nan)
         rows.append((x.size, violations.size, *ends))
@@ -183,8 +183,11 @@ def smooth_below_global(look: Look) -> Iterator[Finding]:
     """The smooth sensitivity is smaller than the global sensitivity."""
     for n, line in _complete_sizes(look["beta"]).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
-        own, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
-        yield verdict(own < limit, f"n = {n}: {own:.4f} against {limit:.4f}; {below:.0%} of data sets")
+        smooth_sensitivity, limit, below = smooth[n // 2], largest[n // 2], np.mean(smooth < largest / 2)
+        yield verdict(
+            smooth_sensitivity < limit,
+            f"n = {n}: {smooth_sensitivity:.4f} against {limit:.4f}; {below:.0%} of data sets",
+        )
 
 
 @claim(kind="self-check", needs={"beta": {}})
@@ -205,10 +208,10 @@ def bounds_in_order(look: Look) -> Finding:
     )
 
 
-def _counterexamples(found: xr.Dataset) -> str:
+def _counterexamples(checks: xr.Dataset) -> str:
     """Describe the number of counterexamples, and list the values of n at which they occur, or some of them."""
-    among = f"among {int(found['n_checked'].sum()):,} data sets of n = {span(found['n'], '.0f')} records"
-    at = found.isel(n=np.flatnonzero(found["n_violations"]))
+    among = f"among {int(checks['n_checked'].sum()):,} data sets of n = {span(checks['n'], '.0f')} records"
+    at = checks.isel(n=np.flatnonzero(checks["n_violations"]))
     if not at.sizes["n"]:
         return f"No counterexample {among}"
     numbers = (at[name].values.astype(int) for name in ("n", "n_violations", "first_violation", "last_violation"))
@@ -218,7 +221,7 @@ def _counterexamples(found: xr.Dataset) -> str:
     ]
     if len(places) > 5:
         places[4:-1] = ["..."]
-    total = int(found["n_violations"].sum())
+    total = int(checks["n_violations"].sum())
     return f"{total:,} counterexamples {among}, at {at.sizes['n']:,} sizes: {', '.join(places)}"
 
 

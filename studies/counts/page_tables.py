@@ -68,13 +68,14 @@ def describe_guarantee(guarantee: Guarantee | None) -> str:
 
 def audited_releases(summaries: Summaries) -> Iterator[AuditedLoss]:
     """Yield the exact losses of releases of counts; if the loss exceeds ε, δ(ε) is compared with δ instead."""
-    for name, stored in audits(summaries, lambda one: True).items():
-        share, loss, n_audits, place = largest_loss((one["exact_epsilon"], one["epsilon"]) for one in stored)
+    for name, stored in audits(summaries, lambda mechanism: True).items():
+        share, loss, n_audits, place = largest_loss((audit["exact_epsilon"], audit["epsilon"]) for audit in stored)
         guarantee = MECHANISMS[name].guarantee(1.0, float(stored[0]["delta"]))
         holds = None
         if guarantee is not None and not guarantee.is_pure and share > 1:
             excess = max(
-                float(one["exact_delta"].where(exceeds(one["exact_epsilon"], one["epsilon"])).max()) for one in stored
+                float(audit["exact_delta"].where(exceeds(audit["exact_epsilon"], audit["epsilon"])).max())
+                for audit in stored
             )
             holds = not excess > guarantee.delta
             place += f"; δ {excess:.1e}"

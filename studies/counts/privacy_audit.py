@@ -36,13 +36,13 @@ def _evaluate(mechanism: Mechanism, cell: Values, setting: Values, streams: Stre
     prior, n, epsilon = cell["prior"], cell["n"], cell["epsilon"]
     if not mechanism.uses_prior:
         prior = (1.0,) * len(prior)  # so that cells with different priors share one audit
-    found = _audit(mechanism, prior, n, epsilon, setting["delta"])
+    audit = _audit(mechanism, prior, n, epsilon, setting["delta"])
     return {
-        "exact_epsilon": found.epsilon,
-        "exact_delta": found.deltas[epsilon],
-        "worst_dataset": found.witness.dataset,
-        "worst_neighbour": found.witness.neighbour,
-        "worst_output": found.witness.output,
+        "exact_epsilon": audit.epsilon,
+        "exact_delta": audit.deltas[epsilon],
+        "worst_dataset": audit.witness.dataset,
+        "worst_neighbour": audit.witness.neighbour,
+        "worst_output": audit.witness.output,
     }
 
 
@@ -67,18 +67,18 @@ def _panel(name: str, meaning: str, k: int, priors: Sequence[str], sizes: Sequen
         simulate=given,  # an audit covers all data sets
         # In version 1, mechanisms that do not use the prior were audited at the prior of the cell.
         methods=tuple(
-            method_of(one, _evaluate, version=1 if one.uses_prior else 2)
-            for one in MECHANISMS.values()
-            if k >= one.min_categories
+            method_of(mechanism, _evaluate, version=1 if mechanism.uses_prior else 2)
+            for mechanism in MECHANISMS.values()
+            if k >= mechanism.min_categories
         ),
         measures=(
             Measure("exact_epsilon", "exact privacy loss over all neighbours and outputs", "nat"),
             Measure("exact_delta", "exact delta at the stated epsilon"),
             *(
                 Measure(
-                    f"worst_{what}", f"counts of the {what} that attains the exact loss", dims=("cell",), dtype="int64"
+                    f"worst_{kind}", f"counts of the {kind} that attains the exact loss", dims=("cell",), dtype="int64"
                 )
-                for what in ("dataset", "neighbour", "output")
+                for kind in ("dataset", "neighbour", "output")
             ),
         ),
         factors=(
@@ -121,8 +121,8 @@ def _sums(family: Family) -> Method:
 
 def _audit_relation(mechanism: Mechanism, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     prior, n, epsilon, delta = (cell[name] for name in ("prior", "n_records", "epsilon", "delta"))
-    found = audit_counts(mechanism, prior, n, epsilon, delta, relation=RELATIONS[cell["relation"]])
-    return {"exact_epsilon": found.epsilon}
+    audit = audit_counts(mechanism, prior, n, epsilon, delta, relation=RELATIONS[cell["relation"]])
+    return {"exact_epsilon": audit.epsilon}
 
 
 def _validate_relation(cell: Values, setting: Values) -> bool:
@@ -142,7 +142,10 @@ _RELATIONS = Panel(
     name="relations",
     meaning="exact privacy loss of sums and counts under both neighbouring relations",
     simulate=given,
-    methods=(*map(_sums, FAMILIES.values()), *(method_of(one, _audit_relation) for one in MECHANISMS.values())),
+    methods=(
+        *map(_sums, FAMILIES.values()),
+        *(method_of(mechanism, _audit_relation) for mechanism in MECHANISMS.values()),
+    ),
     measures=(Measure("exact_epsilon", "exact privacy loss over all neighbours and outputs", "nat"),),
     factors=(
         Factor("relation", tuple(RELATIONS), "neighbouring relation", "str"),

@@ -35,49 +35,49 @@ def spent(summary: xr.Dataset) -> xr.DataArray:
 def audits(summaries: Summaries, accepts: Callable[[Mechanism], bool]) -> dict[str, list[xr.Dataset]]:
     """Return the audits of each accepted mechanism in the panels with the neighbouring relation of its guarantee."""
     panels = [summary for summary in summaries.values() if "relation" not in summary.dims]
-    found: dict[str, list[xr.Dataset]] = {}
+    audits_by_mechanism: dict[str, list[xr.Dataset]] = {}
     for summary in panels:
-        for name in filter(lambda one: accepts(MECHANISMS[one]), summary["mechanism"].values.tolist()):
-            found.setdefault(name, []).append(summary.sel(mechanism=name))
-    return found
+        for name in filter(lambda mechanism: accepts(MECHANISMS[mechanism]), summary["mechanism"].values.tolist()):
+            audits_by_mechanism.setdefault(name, []).append(summary.sel(mechanism=name))
+    return audits_by_mechanism
 
 
-def _share(one: xr.Dataset) -> xr.DataArray:
+def _share(audit: xr.Dataset) -> xr.DataArray:
     """Return the ratio of the exact loss to ε, or NaN where the mechanism does not apply."""
-    return one["exact_epsilon"] / one["epsilon"]
+    return audit["exact_epsilon"] / audit["epsilon"]
 
 
-def _broken(one: xr.Dataset) -> xr.DataArray:
+def _broken(audit: xr.Dataset) -> xr.DataArray:
     """Return a mask of the cells in which a mechanism violates its guarantee; without a guarantee, all are False."""
-    guarantee, delta = MECHANISMS[one["mechanism"].item()].guarantee, float(one["delta"])
-    stated = [guarantee(epsilon, delta) for epsilon in one["epsilon"].values.tolist()]
-    epsilons = one["epsilon"].copy(data=[np.inf if g is None else g.epsilon for g in stated])
-    deltas = one["epsilon"].copy(data=[0.0 if g is None else g.delta for g in stated])
-    return exceeds(one["exact_epsilon"], epsilons) & ((deltas == 0) | exceeds(one["exact_delta"], deltas))
+    guarantee, delta = MECHANISMS[audit["mechanism"].item()].guarantee, float(audit["delta"])
+    stated = [guarantee(epsilon, delta) for epsilon in audit["epsilon"].values.tolist()]
+    epsilons = audit["epsilon"].copy(data=[np.inf if g is None else g.epsilon for g in stated])
+    deltas = audit["epsilon"].copy(data=[0.0 if g is None else g.delta for g in stated])
+    return exceeds(audit["exact_epsilon"], epsilons) & ((deltas == 0) | exceeds(audit["exact_delta"], deltas))
 
 
 def _place(share: xr.DataArray) -> str:
     return place(share, ("prior", "n", "epsilon")).replace("prior = ", "prior ")
 
 
-def _counterexample(one: xr.Dataset) -> str:
+def _counterexample(audit: xr.Dataset) -> str:
     """Describe the audit of a mechanism with the largest ratio of loss to ε."""
-    share = largest(_share(one))
-    found = one.sel({dim: share[dim] for dim in _share(one).dims})
+    share = largest(_share(audit))
+    worst_cell = audit.sel({dim: share[dim] for dim in _share(audit).dims})
     data, neighbour, output = (
-        found[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour", "output")
+        worst_cell[f"worst_{part}"].values.astype(int).tolist() for part in ("dataset", "neighbour", "output")
     )
     return f"{share:.4f} epsilon at {_place(share)}: data sets {data} and {neighbour}, output {output}"
 
 
 def _audit_guarantees(summaries: Summaries, status: Status) -> Finding:
     """Judge the statement that no audit violates a guarantee with this status; undecided without audits."""
-    found = audits(summaries, lambda one: one.status is status)
-    shares = {name: [_share(one) for one in stored] for name, stored in found.items()}
+    audits_of_status = audits(summaries, lambda mechanism: mechanism.status is status)
+    shares = {name: [_share(audit) for audit in stored] for name, stored in audits_of_status.items()}
     n_audits = sum(int(share.count()) for several in shares.values() for share in several)
     tops = ", ".join(f"{name} {max(float(share.max()) for share in several):.3f}" for name, several in shares.items())
-    pairs = ((name, one) for name, stored in found.items() for one in stored)
-    broken = "; ".join(f"{name}, with loss {_counterexample(one)}" for name, one in pairs if _broken(one).any())
+    pairs = ((name, audit) for name, stored in audits_of_status.items() for audit in stored)
+    broken = "; ".join(f"{name}, with loss {_counterexample(audit)}" for name, audit in pairs if _broken(audit).any())
     return verdict(
         not broken if n_audits else None,
         f"{n_audits:,} exact audits. {f'Violated guarantees: {broken}. ' if broken else ''}"
@@ -96,12 +96,12 @@ def conjectured_guarantees_hold(look: Look) -> Finding:
     """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
     delta)-DP.
     """
-    found = _audit_guarantees(look, Status.CONJECTURED)
+    finding = _audit_guarantees(look, Status.CONJECTURED)
     elsewhere = (
         "These audits are no proof for other priors. The pure loss exceeds epsilon at more skewed priors: for smooth "
         "it is 2.35 epsilon at the prior 1e5:350:250, n = 20, epsilon = 10, delta = 1e-5, with delta(epsilon) = 2.2e-9."
     )
-    return replace(found, evidence=f"{found.evidence} {elsewhere}")
+    return replace(finding, evidence=f"{finding.evidence} {elsewhere}")
 
 
 @p0(
@@ -114,8 +114,8 @@ def conjectured_guarantees_hold(look: Look) -> Finding:
 )
 def smooth_at_the_published_setting(look: Look) -> Finding:
     """The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100."""
-    one = look.select("binomial")
-    loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
+    cell = look.select("binomial")
+    loss, delta = float(cell["exact_epsilon"]), float(cell["exact_delta"])
     pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
     evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."
     return correct(loss > 1 and delta <= 1e-8, loss <= 1, evidence)
@@ -124,10 +124,10 @@ def smooth_at_the_published_setting(look: Look) -> Finding:
 @p1(place="section 1.2.2", needs={"binomial": _LOCAL})
 def local_is_not_private(look: Look) -> Finding:
     """The exponential mechanism with local sensitivity is not epsilon-DP."""
-    one = look["binomial"].sel(mechanism="local")
-    broken = exceeds(_share(one), 1.0)
-    n_broken = count(broken, _share(one).notnull())
-    evidence = f"The loss exceeds epsilon in {n_broken} audits. The largest loss is {_counterexample(one)}."
+    audit = look["binomial"].sel(mechanism="local")
+    broken = exceeds(_share(audit), 1.0)
+    n_broken = count(broken, _share(audit).notnull())
+    evidence = f"The loss exceeds epsilon in {n_broken} audits. The largest loss is {_counterexample(audit)}."
     return verdict(broken.any(), evidence)
 
 
@@ -145,12 +145,12 @@ def local_proof(look: Look) -> Finding:
     """The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with LS(y) = H(x,
     y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.
     """
-    one = look["binomial"].sel(prior=["1:1"], mechanism="local")
-    shares = _share(one)
+    audit = look["binomial"].sel(prior=["1:1"], mechanism="local")
+    shares = _share(audit)
     return verdict(
         (shares.sel(n=shares["n"] >= 4) > 1).all(),
         f"The loss exceeds epsilon in {count(shares > 1, shares.notnull())} audits, n = {span(shares['n'], '.0f')}. "
-        f"The largest loss is {_counterexample(one)}. To show that it is not private, a skewed prior is needed.",
+        f"The largest loss is {_counterexample(audit)}. To show that it is not private, a skewed prior is needed.",
     )
 
 
@@ -158,10 +158,10 @@ def local_proof(look: Look) -> Finding:
 @joined("Ratio of loss to epsilon: {}.")
 def calibrated_spend_all(look: Look) -> Iterator[Finding]:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
-    for name, stored in audits(look, lambda one: one.calibrate is not None).items():
-        shares = np.concatenate([_share(one).values.ravel() for one in stored])
+    for name, stored in audits(look, lambda mechanism: mechanism.calibrate is not None).items():
+        shares = np.concatenate([_share(audit).values.ravel() for audit in stored])
         low, high = np.nanmin(shares), np.nanmax(shares)
-        holds = low >= 0.999 and not any(_broken(one).any() for one in stored)
+        holds = low >= 0.999 and not any(_broken(audit).any() for audit in stored)
         yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {np.isfinite(shares).sum()} audits")
 
 
@@ -170,12 +170,12 @@ def bound_leaves_slack(look: Look) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     bound, varying = ([_share(ds.sel(mechanism=name)) for ds in look.values()] for name in ("varying-bound", "varying"))
     worst = max(map(largest, bound))
-    n_ahead = sum(int((one > other * (1 + 1e-9)).sum()) for one, other in zip(bound, varying, strict=True))
+    n_ahead = sum(int((share > other * (1 + 1e-9)).sum()) for share, other in zip(bound, varying, strict=True))
     return verdict(
         worst < 1,
-        f"Ratio of loss to epsilon: {min(float(one.min()) for one in bound):.3f} to {worst:.3f}, largest at "
+        f"Ratio of loss to epsilon: {min(float(share.min()) for share in bound):.3f} to {worst:.3f}, largest at "
         f"{_place(worst)}. The loss of varying-bound exceeds that of varying in {n_ahead} of "
-        f"{sum(int(one.count()) for one in bound)} audits.",
+        f"{sum(int(share.count()) for share in bound)} audits.",
     )
 
 

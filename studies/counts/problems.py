@@ -47,9 +47,9 @@ def require_prior(prior: Any, k: int) -> None:
     require(len(prior) == k, f"prior must have {k} entries, one per category", len(prior))
 
 
-def require_cells(given: tuple[int, ...], k: int) -> None:
+def require_cells(cells: tuple[int, ...], k: int) -> None:
     """Raise ValueError unless all categories are given in order."""
-    require(given == tuple(range(k)), f"cell must be 0 to {k - 1} in order", ", ".join(map(str, given)))
+    require(cells == tuple(range(k)), f"cell must be 0 to {k - 1} in order", ", ".join(map(str, cells)))
 
 
 _CATEGORIES = {"k2": 2, "k3": 3, "k4": 4, "k10": 10, "abalone": 3, "skewed": 3, "skewed-k4": 4, "random": 3}

@@ -38,21 +38,21 @@ def _ends(panel: str, *methods: str, most: int = 100_000) -> dict[str, dict[str,
 
 def _calibrated(panel: str, method: str, look: Look) -> Finding:
     """Judge the statement that a method is calibrated at all values of n to which it applies."""
-    one = look[panel].sel(algorithm=method)
-    found = uniform(tested(one), look.level)
-    text = f"{method}: KS distance {span(one['pit_ks'], '.3f')}; {found.evidence}"
-    if (one["rhat_n_values"] > 0).any():
+    part = look[panel].sel(algorithm=method)
+    finding = uniform(tested(part), look.level)
+    text = f"{method}: KS distance {span(part['pit_ks'], '.3f')}; {finding.evidence}"
+    if (part["rhat_n_values"] > 0).any():
         text += (
-            f"; split R-hat above {LARGEST_RHAT} in up to {one['rhat_stuck'].max():.1%} of the trials of a "
-            f"cell, smallest effective sample size {one['ess_least'].min():.0f}"
+            f"; split R-hat above {LARGEST_RHAT} in up to {part['rhat_stuck'].max():.1%} of the trials of a "
+            f"cell, smallest effective sample size {part['ess_least'].min():.0f}"
         )
-    return replace(found, evidence=f"{text}.", is_settled=found.verdict != "holds")
+    return replace(finding, evidence=f"{text}.", is_settled=finding.verdict != "holds")
 
 
 def _over_confident(panel: str, method: str, look: Look) -> Finding:
     """Judge the statement that a method is over-confident at the smallest n and ε, and calibrated at the largest."""
-    one = look[panel].sel(algorithm=method)
-    small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
+    part = look[panel].sel(algorithm=method)
+    small, large = part.isel(n=0, epsilon=0), part.isel(n=-1, epsilon=-1)
     tails, p = small["pit_tails"], large["pit_p"]
     over = (tails > 0.1 + look.critical(5) * np.sqrt(0.09 / small["n_ok"])).all()
     right = bool((p > look.level / p.size).all())
@@ -108,13 +108,13 @@ def ops_is_over_dispersed(look: Look) -> Finding:
     if not (limit > 0).all():
         return verdict(None, "Too few trials to detect over-dispersion; at least 250 are needed.")
     is_over = tails.sel(algorithm="ops") < limit
-    both = "; ".join(
+    widths = "; ".join(
         f"{name}: KS distance {span(ks.sel(algorithm=name), '.3f')}, {span(tails.sel(algorithm=name), '.1%')} of "
         "quantiles outside [0.05, 0.95] (10% if calibrated)"
         for name in ("ops", "ops-likelihood")
     )
     holds = bool(is_over.all())
-    return verdict(holds, f"Over-dispersed in {count(is_over)} cells. {both}.", is_settled=holds)
+    return verdict(holds, f"Over-dispersed in {count(is_over)} cells. {widths}.", is_settled=holds)
 
 
 _UNCALIBRATED = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
@@ -138,15 +138,15 @@ def bounds_hide_it(look: Look) -> Finding:
     is_accepted, passes = (
         uniform(tested(ds.sel(algorithm="gibbs-published")), _LEVEL).verdict == "holds" for ds in look.values()
     )
-    wide, own = (ds.sel(n=1_000, epsilon=0.1) for ds in look.values())
+    public, true = (ds.sel(n=1_000, epsilon=0.1) for ds in look.values())
     distances = ", ".join(
-        f"{name} {wide['pit_ks'].sel(algorithm=name):.3f} (p = {wide['pit_p'].sel(algorithm=name):.1g})"
+        f"{name} {public['pit_ks'].sel(algorithm=name):.3f} (p = {public['pit_p'].sel(algorithm=name):.1g})"
         for name in _UNCALIBRATED
     )
     return verdict(
         passes and not is_accepted,
         f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {distances}; with bounds from the true parameter "
-        f"{named(own['pit_ks'], _UNCALIBRATED[:1], '.3f', 'algorithm')}.",
+        f"{named(true['pit_ks'], _UNCALIBRATED[:1], '.3f', 'algorithm')}.",
     )
 
 

@@ -44,7 +44,9 @@ from studies.inference.noisy_trials import LARGEST_AUGMENTED
 from studies.inference.page_tables import compare_chains
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
-_JOINT_STATISTICS = tuple(replace(one, measure="joint") for one in PIT_STATISTICS if one.name in ("ks", "p"))
+_JOINT_STATISTICS = tuple(
+    replace(statistic, measure="joint") for statistic in PIT_STATISTICS if statistic.name in ("ks", "p")
+)
 _STATISTICS = (
     *PIT_STATISTICS,
     *RANK_STATISTICS,
@@ -149,8 +151,8 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
     @joined(separator=". ")
     def check(look: Look) -> Iterator[Finding]:
         for name in methods:
-            found = uniform(tested(look[panel].sel(algorithm=name)), _LEVEL / len(methods))
-            yield replace(found, evidence=f"{name}: {found.evidence}")
+            finding = uniform(tested(look[panel].sel(algorithm=name)), _LEVEL / len(methods))
+            yield replace(finding, evidence=f"{name}: {finding.evidence}")
 
     return check
 
@@ -168,12 +170,12 @@ def chains_are_long_enough(look: Look) -> Iterator[Finding]:
     """The chains of the exact samplers mix and are long enough, in all but a few trials."""
     for panel, ds in ((panel, look[panel]) for panel in _EXACT_METHODS if panel in look):
         for method in (name for name in _EXACT_METHODS[panel] if name in ds["algorithm"] and name != "exact"):
-            one = ds.sel(algorithm=method)
-            stuck, short, failed = one["rhat_stuck"].max(), one["ess_short"].max(), int(one["n_failed"].sum())
+            part = ds.sel(algorithm=method)
+            stuck, short, failed = part["rhat_stuck"].max(), part["ess_short"].max(), int(part["n_failed"].sum())
             yield verdict(
                 max(stuck, short) <= _LARGEST_SHARE and failed == 0,
                 f"{panel}, {method}: {stuck:.1%} and {short:.1%} of the trials of a cell at most, {failed} errors, "
-                f"{one['thinning_mean'].max():.1f} times the iterations of the first chains",
+                f"{part['thinning_mean'].max():.1f} times the iterations of the first chains",
             )
 
 
@@ -186,16 +188,16 @@ def chains_are_long_enough(look: Look) -> Iterator[Finding]:
 )
 def normal_approximation_fails(look: Look) -> Finding:
     """The Gibbs sampler with normal approximations of the counts is not calibrated for sparse data."""
-    one = look["binomial"].sel(algorithm="gibbs")
-    found = uniform({"quantiles": one["pit_p"]}, _LEVEL)
-    distance = f"largest mean distance to the exact posterior {highest(one['distance_mean'], '.3f')}"
-    return verdict(found.verdict == "does not hold", f"gibbs: {found.evidence}; {distance}.")
+    part = look["binomial"].sel(algorithm="gibbs")
+    finding = uniform({"quantiles": part["pit_p"]}, _LEVEL)
+    distance = f"largest mean distance to the exact posterior {highest(part['distance_mean'], '.3f')}"
+    return verdict(finding.verdict == "does not hold", f"gibbs: {finding.evidence}; {distance}.")
 
 
 def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
     """Return the mean distance to the exact posterior times the square root of the mean effective sample size."""
-    one = summary.sel(algorithm=method)
-    return (one["distance_mean"] * np.sqrt(one["ess_mean"])).dropna("n", how="all")
+    part = summary.sel(algorithm=method)
+    return (part["distance_mean"] * np.sqrt(part["ess_mean"])).dropna("n", how="all")
 
 
 @claim(
@@ -207,8 +209,8 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
 def exact_at_the_edge(look: Look) -> Iterator[Finding]:
     """For the release y = 0, draws of the exact methods differ from the exact posterior by sampling error only."""
     names = ("gibbs-exact", "data-augmentation")
-    for name, one in ((name, _scaled_distance(look["edge"], name)) for name in names):
-        yield verdict(one.max() <= _LARGEST_SCALED, f"{name}: {span(one)} at n up to {int(one['n'].max()):,}")
+    for name, scaled in ((name, _scaled_distance(look["edge"], name)) for name in names):
+        yield verdict(scaled.max() <= _LARGEST_SCALED, f"{name}: {span(scaled)} at n up to {int(scaled['n'].max()):,}")
 
 
 @p4(
@@ -240,10 +242,10 @@ def _augmentation_is_exact(panel: str) -> Claim:
         min_values=1_000 // EXACT_EVERY,
     )
     def check(look: Look) -> Finding:
-        one = look[panel]
-        scaled = _scaled_distance(one, "data-augmentation")
-        distances = one["distance_mean"].max({*one["distance_mean"].dims} - {"algorithm"})
-        names = (name for name in ("data-augmentation", "gibbs-collapsed", "marginal") if name in one["algorithm"])
+        part = look[panel]
+        scaled = _scaled_distance(part, "data-augmentation")
+        distances = part["distance_mean"].max({*part["distance_mean"].dims} - {"algorithm"})
+        names = (name for name in ("data-augmentation", "gibbs-collapsed", "marginal") if name in part["algorithm"])
         return verdict(
             scaled.max() <= _LARGEST_SCALED,
             f"Mean distance times the root of the effective sample size {span(scaled)}; at most {_LARGEST_SCALED} is "

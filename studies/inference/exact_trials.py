@@ -117,7 +117,7 @@ def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) 
     n_trials, n_draws, p = draws.shape
     theta, ordered = releases.theta, np.sort(draws, axis=1)
     low, high = np.quantile(ordered, [0.025, 0.975], axis=1)
-    found = {
+    measures = {
         **locate(theta, draws, pit),
         "covered": ((low <= theta) & (theta <= high)).astype(float),
         "width": high - low,
@@ -128,12 +128,12 @@ def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) 
     for i in np.flatnonzero(~np.isnan(releases.exact[:, 0, 0])):
         for j in range(p):
             below = np.searchsorted(ordered[i, :, j], releases.points[i, :, j], side="right") / n_draws
-            found["distance"][i, j] = np.abs(below - releases.exact[i, :, j]).max()
+            measures["distance"][i, j] = np.abs(below - releases.exact[i, :, j]).max()
     thinning = {"thinning": np.ones(n_trials)}
     if p == 1:
-        return {name: value[:, 0] for name, value in found.items()} | thinning
-    mean_width = {"mean_width": found["width"].mean(axis=1)} if releases.model.family == "multinomial" else {}
-    return {**found, **thinning, **mean_width, "joint": joint_coverage(draws, theta, releases.reference)}
+        return {name: value[:, 0] for name, value in measures.items()} | thinning
+    mean_width = {"mean_width": measures["width"].mean(axis=1)} if releases.model.family == "multinomial" else {}
+    return {**measures, **thinning, **mean_width, "joint": joint_coverage(draws, theta, releases.reference)}
 
 
 @dataclass(frozen=True)
@@ -177,24 +177,26 @@ def sample_each(entry: InferenceMethod, releases: Releases, setting: Values, str
     p, pairs = releases.theta.shape[1], zip(streams.generators(), releases.noisy, strict=True)
     samplers = [partial(entry.fit, rng, releases.model, releases.prior, y) for rng, y in pairs]
     none = np.zeros((N_CHAINS, N_DRAWS, p))
-    first, errors = zip(*(attempt(partial(_run_chains, one, 1), none) for one in samplers), strict=True)
+    first, errors = zip(*(attempt(partial(_run_chains, sampler, 1), none) for sampler in samplers), strict=True)
     diagnostics = diagnose_chains(np.moveaxis(np.stack(first), -1, 1))
-    starts = [Chains(*one, 1) for one in zip(first, *diagnostics, strict=True)]
+    starts = [Chains(*chain, 1) for chain in zip(first, *diagnostics, strict=True)]
     tried = [
-        (one, error) if error else attempt(partial(lengthen_chains, sample, one), one)
-        for sample, one, error in zip(samplers, starts, errors, strict=True)
+        (start, error) if error else attempt(partial(lengthen_chains, sample, start), start)
+        for sample, start, error in zip(samplers, starts, errors, strict=True)
     ]
     chains, errors = zip(*tried, strict=True)
-    found = summarise_draws(releases, np.stack([one.draws.reshape(-1, p) for one in chains]))
+    measures = summarise_draws(releases, np.stack([chain.draws.reshape(-1, p) for chain in chains]))
     for measure in ("rhat", "ess", "thinning"):
-        found[measure] = np.array([getattr(one, measure) for one in chains], float).reshape(found[measure].shape)
-    return {**found, "error": np.array(errors)}
+        measures[measure] = np.array([getattr(chain, measure) for chain in chains], float).reshape(
+            measures[measure].shape
+        )
+    return {**measures, "error": np.array(errors)}
 
 
 def _exact(entry: InferenceMethod, releases: Releases, setting: Values, streams: Streams) -> dict[str, Any]:
     size = N_CHAINS * N_DRAWS
     pairs = zip(releases.posteriors, streams.generators(), strict=True)
-    draws = np.stack([one.sample(rng, size).reshape(size, -1) for one, rng in pairs])
+    draws = np.stack([posterior.sample(rng, size).reshape(size, -1) for posterior, rng in pairs])
     return summarise_draws(releases, draws, releases.pit)
 
 

@@ -16,17 +16,17 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 def shared_regions(summaries: Mapping[str, Any]) -> str:
     """Compute the covariance between the sums of the records in two regions."""
     share, mean, variance = FAMILIES["exponential"].region_moments(_RATE, _BOUNDS)
-    own = _N * (share * variance + share * (1 - share) * mean**2)
+    variances = _N * (share * variance + share * (1 - share) * mean**2)
     cross = -_N * share[1] * share[2] * mean[1] * mean[2]
     return (
         f"{_RECORDS}: the sums in the middle and above have the covariance {cross:.3f}, a correlation of "
-        f"{cross / math.sqrt(own[1] * own[2]):.3f}; as printed 0."
+        f"{cross / math.sqrt(variances[1] * variances[2]):.3f}; as printed 0."
     )
 
 
 def random_sum(summaries: Mapping[str, Any]) -> str:
     """Compute the mean of the sum of the records that lie within bounds."""
-    share, mean, _ = (float(each[1]) for each in FAMILIES["exponential"].region_moments(_RATE, _BOUNDS))
+    share, mean, _ = (float(moment[1]) for moment in FAMILIES["exponential"].region_moments(_RATE, _BOUNDS))
     inside, _ = integrate.quad(lambda x: x * _RATE * math.exp(-_RATE * x), *_BOUNDS)
     return (
         f"{_RECORDS}: expected sum of those inside {_N * inside:.2f} by quadrature, "
@@ -37,10 +37,10 @@ def random_sum(summaries: Mapping[str, Any]) -> str:
 def normal_variance(summaries: Mapping[str, Any]) -> str:
     """Compute the variance of a sum of records."""
     n, theta = 1_000, 0.3
-    one = theta * (1 - theta)
+    variance = theta * (1 - theta)
     return (
         f"Binomial, n = {n:,}, θ = {theta}, s = {n * theta:g}: variance of s {stats.binom(n, theta).var():.1f} "
-        f"exactly, n·Σ = {n * one:.1f}, s·Σ = {n * theta * one:.1f}."
+        f"exactly, n·Σ = {n * variance:.1f}, s·Σ = {n * theta * variance:.1f}."
     )
 
 

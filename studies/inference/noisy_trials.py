@@ -103,23 +103,23 @@ def summarise_draws(trials: NoisyTrials, draws: Array, quantile: Array | None = 
     """Return the measures computed from draws, shape (trials, chains, draws, d), and from exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
-    found = locate(trials.theta, pooled, quantile)
-    found["mmd2"] = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
-    found["rhat"], found["ess"] = np.full((2, n_trials, d), np.nan)
+    measures = locate(trials.theta, pooled, quantile)
+    measures["mmd2"] = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
+    measures["rhat"], measures["ess"] = np.full((2, n_trials, d), np.nan)
     if n_chains > 1:
         from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
 
         chains = np.moveaxis(draws, -1, 1)
-        found["rhat"] = array_stats.rhat(chains, chain_axis=-2, draw_axis=-1, method="split")
-        found["ess"] = array_stats.ess(chains, chain_axis=-2, draw_axis=-1, method="mean")
-    return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
+        measures["rhat"] = array_stats.rhat(chains, chain_axis=-2, draw_axis=-1, method="split")
+        measures["ess"] = array_stats.ess(chains, chain_axis=-2, draw_axis=-1, method="mean")
+    return measures if d > 1 else {name: value[:, 0] for name, value in measures.items()}
 
 
 def draw_each(posterior: Any, rngs: Iterable[np.random.Generator], size: int) -> Array:
     """Return independent draws from the posterior of each of several trials, by their own generators."""
     if isinstance(posterior, ConjugatePosterior):
         rows = (replace(posterior, parameters=row[None]) for row in posterior.parameters)
-        return np.concatenate([one.sample(rng, size) for one, rng in zip(rows, rngs, strict=True)])
+        return np.concatenate([posterior.sample(rng, size) for posterior, rng in zip(rows, rngs, strict=True)])
     return posterior.from_uniforms(np.stack([rng.random(size) for rng in rngs]))
 
 
@@ -129,10 +129,10 @@ def _fit(
     """Fit all trials with one release model at once, given the statistics named `release`, and draw independently."""
     y, (n_trials, d), rngs = getattr(trials, release), trials.theta.shape, list(streams.generators())
     quantiles, draws = [], []
-    for some, model in trials.groups():
-        posterior = entry.fit(None, model, trials.prior, y[some])
-        quantiles.append(posterior.cdf(trials.theta[some] if d > 1 else trials.theta[some, 0]))
-        draws.append(draw_each(posterior, rngs[some], N_DRAWS))
+    for rows, model in trials.groups():
+        posterior = entry.fit(None, model, trials.prior, y[rows])
+        quantiles.append(posterior.cdf(trials.theta[rows] if d > 1 else trials.theta[rows, 0]))
+        draws.append(draw_each(posterior, rngs[rows], N_DRAWS))
     sampled = np.concatenate(draws).reshape(n_trials, 1, N_DRAWS, d)
     return summarise_draws(trials, sampled, np.concatenate(quantiles).reshape(n_trials, d))
 
@@ -170,7 +170,7 @@ def _sample(
         draws = entry.fit(rng, trials.models[i], trials.prior, trials.noisy[i], **run).draws
         return draws.reshape(N_CHAINS, n_draws, -1)
 
-    others = (np.stack([one[:n_draws]] * N_CHAINS) for one in trials.reference)
+    others = (np.stack([draws[:n_draws]] * N_CHAINS) for draws in trials.reference)
     rngs = enumerate(streams.generators())
     tried = [attempt(partial(draw, i, rng), other) for (i, rng), other in zip(rngs, others, strict=True)]
     rows, errors = zip(*tried, strict=True)

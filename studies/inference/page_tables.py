@@ -73,6 +73,8 @@ def audited_statistics(summaries: Summaries) -> Iterator[AuditedLoss]:
         prior = tuple(vector(ds, "prior").tolist())
         for name, tempers_prior in (("ops", True), ("ops-likelihood", False)):
             sizes = ds["n"].values.tolist()
-            losses = [[OnePosteriorSampling(prior, n, one, tempers_prior).loss() for one in epsilons] for n in sizes]
+            losses = [
+                [OnePosteriorSampling(prior, n, epsilon, tempers_prior).loss() for epsilon in epsilons] for n in sizes
+            ]
             spent = xr.DataArray(losses, {"n": sizes, "epsilon": epsilons}, ("n", "epsilon"))
             yield AuditedLoss(f"{name}, binomial", "ε-DP", *largest_loss([(spent, spent["epsilon"])]))

@@ -77,7 +77,7 @@ def inference_panel(
     sizes = Factor("n", n, "number of records", "int"), Factor("epsilon", epsilon, "privacy loss", unit="nat")
     public = () if bounds is None else (Factor("bounds", (bounds,), unit, "vector"),)
     return Panel(
-        name, meaning, simulate, methods, (*(replace(one, dims=dims) for one in measures), *scalars),
+        name, meaning, simulate, methods, (*(replace(measure, dims=dims) for measure in measures), *scalars),
         (*sizes, *((prior,) if len(priors) > 1 else ()), *factors),
         outputs=(Factor("component", tuple(range(p)), component, "int"),) if p > 1 else (),
         constants=(*(() if len(priors) > 1 else (prior,)), *public), validate=validate, **options)  # fmt: skip

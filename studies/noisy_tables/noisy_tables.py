@@ -54,15 +54,17 @@ _ALPHA, _RECORDS = 0.5, 1_000
 def _simulate_tree(cell: Values, streams: Streams) -> list[NoisyTable]:
     shape, mean = _SHAPES[cell["leaves"]]
     assumed = (shape, mean) if cell["prior"] == "true" else (_WRONG[0] * shape, _WRONG[1] * mean)
-    noise, found = Noise("gaussian", cell["noise_std"]), []
+    noise, tables = Noise("gaussian", cell["noise_std"]), []
     for rng in streams.generators():
         leaves = rng.negative_binomial(shape, shape / (shape + mean), math.prod(_GROUPS))
         truth, parents, levels = grow_tree(leaves, _GROUPS)
         parts = [np.flatnonzero(leaves < _SMALL), *levels]
-        priors = [negative_binomial(*(one * leaves.size / level.size for one in assumed)) for level in levels]
-        alone = [one for one, level in zip(priors, levels, strict=True) for _ in level]
-        found.append(make_table(rng, truth, [noise] * truth.size, parents, parts, prior=priors[0], alone=alone))
-    return found
+        priors = [
+            negative_binomial(*(parameter * leaves.size / level.size for parameter in assumed)) for level in levels
+        ]
+        alone = [prior for prior, level in zip(priors, levels, strict=True) for _ in level]
+        tables.append(make_table(rng, truth, [noise] * truth.size, parents, parts, prior=priors[0], alone=alone))
+    return tables
 
 
 @lru_cache
@@ -87,30 +89,30 @@ def _simulate_contingency(cell: Values, streams: Streams) -> list[NoisyTable]:
 
 def _simulate_formats(cell: Values, streams: Streams) -> list[NoisyTable]:
     shape, mean = _SHAPES["sparse"]
-    form, found = _FORMATS[cell["published"]], []
+    form, tables = _FORMATS[cell["published"]], []
     for rng in streams.generators():
         leaves = rng.negative_binomial(shape, shape / (shape + mean), math.prod(_FORMAT_GROUPS))
         truth, parents, levels = grow_tree(leaves, _FORMAT_GROUPS)
         noise = [Noise("discrete-gaussian", cell["noise_std"])] * truth.size
         values = round_value(form, truth + draw_noise(rng, noise))
         parts, prior = [np.flatnonzero(leaves < _SMALL), *levels], negative_binomial(shape, mean)
-        given = {"values": values, "seen": [form] * truth.size}
-        found.append(make_table(rng, truth, noise, parents, parts, prior=prior, alone=None, **given))
-    return found
+        published = {"values": values, "seen": [form] * truth.size}
+        tables.append(make_table(rng, truth, noise, parents, parts, prior=prior, alone=None, **published))
+    return tables
 
 
 def _simulate_mechanisms(cell: Values, streams: Streams) -> list[NoisyTable]:
     k, epsilon, name = cell["k"], cell["epsilon"], cell["noise"]
     is_gaussian = name == "discrete-gaussian"
     noise = calibrated_noise(name, *((math.sqrt(2.0), epsilon**2 / 2.0) if is_gaussian else (2.0, epsilon)))
-    parents, prior, found = np.append(np.full(k, k), -1), dirichlet_multinomial(_ALPHA), []
+    parents, prior, tables = np.append(np.full(k, k), -1), dirichlet_multinomial(_ALPHA), []
     for rng in streams.generators():
         counts = rng.multinomial(_RECORDS, rng.dirichlet(np.full(k, _ALPHA)))
         values = np.append(counts + noise.sample(rng, (k,)), _RECORDS)
         parts = [np.flatnonzero(counts < _SMALL), np.flatnonzero(counts >= _SMALL), np.arange(k)]
         kinds, truth = [noise] * k + [EXACT], np.append(counts, _RECORDS)
-        found.append(make_table(rng, truth, kinds, parents, parts, values=values, prior=prior, alone=None))
-    return found
+        tables.append(make_table(rng, truth, kinds, parents, parts, values=values, prior=prior, alone=None))
+    return tables
 
 
 def _p_value(quantiles: np.ndarray) -> float:

@@ -36,9 +36,9 @@ def narrower_in_small_cells(look: Look) -> Finding:
     than those of least squares, for sparse leaves, noise of standard deviation 5 at every level, and the true prior.
     """
     ds = look.select("tree")
-    found = smaller(ds, "width", "tree", "least-squares", look.critical(4), 0.75)
+    finding = smaller(ds, "width", "tree", "least-squares", look.critical(4), 0.75)
     covered = ds["covered_mean"].sel(algorithm="tree")
-    return replace(found, evidence=f"{found.evidence} The exact posterior covers {covered:.1%} of these leaves.")
+    return replace(finding, evidence=f"{finding.evidence} The exact posterior covers {covered:.1%} of these leaves.")
 
 
 @claim(**_ADDED, needs={"tree": {"algorithm": ("tree", "least-squares-clipped"), "part": "leaf", **_G1}})
@@ -47,8 +47,8 @@ def smaller_error_than_clipping(look: Look) -> Finding:
     0, with noise of standard deviation 5 at every level and the true prior.
     """
     ratio, error = mean_ratio(look.select("tree"), "square", "tree", "least-squares-clipped")
-    found = np.sqrt(ratio)
-    evidence = f"Ratio of root mean squared errors {found:.3f} ± {error / (2 * found):.3f}."
+    root = np.sqrt(ratio)
+    evidence = f"Ratio of root mean squared errors {root:.3f} ± {error / (2 * root):.3f}."
     return decide(*below(0.95**2, (ratio, error), look.critical(4)), evidence)
 
 
@@ -125,8 +125,8 @@ def k_norm_gains_with_few_categories(look: Look) -> Finding:
     average than given two-sided geometric noise with 10 categories, and at most 3 % narrower with 100 categories.
     """
     ds, deviations = look.select("mechanisms"), look.critical(4)
-    few, many = (mean_ratio(ds.sel(k=k), "width", *_NOISES) for k in (10, 100))
+    few, several = (mean_ratio(ds.sel(k=k), "width", *_NOISES) for k in (10, 100))
     return decide(
-        *both(below(0.97, few, deviations), above(0.97, many, deviations)),
-        f"Ratio of mean widths {shown(few)} with 10 and {shown(many)} with 100 categories.",
+        *both(below(0.97, few, deviations), above(0.97, several, deviations)),
+        f"Ratio of mean widths {shown(few)} with 10 and {shown(several)} with 100 categories.",
     )

@@ -60,14 +60,14 @@ def make_table(
 
 def draw_noise(rng: np.random.Generator, noise: Sequence[Any]) -> Array:
     """Return noise for all nodes, 0 for exact values."""
-    found = np.zeros(len(noise))
-    kinds = np.array([f"{one}" for one in noise])
+    drawn = np.zeros(len(noise))
+    kinds = np.array([f"{distribution}" for distribution in noise])
     for kind in np.unique(kinds):
         which = np.flatnonzero(kinds == kind)
-        one = noise[which[0]]
-        if isinstance(one, Noise):
-            found[which] = one.sample(rng, (which.size,))
-    return found
+        distribution = noise[which[0]]
+        if isinstance(distribution, Noise):
+            drawn[which] = distribution.sample(rng, (which.size,))
+    return drawn
 
 
 def grow_tree(leaves: Array, groups: Sequence[int]) -> tuple[Array, Array, list[Array]]:
@@ -85,9 +85,9 @@ def grow_tree(leaves: Array, groups: Sequence[int]) -> tuple[Array, Array, list[
 def _measures(table: NoisyTable, estimate: Array, low: Array, high: Array, pit: Array) -> dict[str, Array]:
     """Return the measures of one trial, each of shape (parts,); NaN for an empty part."""
     by_node = score_intervals(table.truth, estimate, low, high)
-    found = {name: np.array([one[part].mean() if part.size else np.nan for part in table.parts])
-             for name, one in by_node.items()}  # fmt: skip
-    return {**found, "pit": np.where(table.picked < 0, np.nan, pit)}
+    means = {name: np.array([of_nodes[part].mean() if part.size else np.nan for part in table.parts])
+             for name, of_nodes in by_node.items()}  # fmt: skip
+    return {**means, "pit": np.where(table.picked < 0, np.nan, pit)}
 
 
 def _judge(table: NoisyTable, parents: Array, prior: Any, seen: Any) -> dict[str, Array]:
@@ -121,15 +121,15 @@ def _normal(table: NoisyTable, estimate: Array, std: Array, clip: bool = False) 
         z = (table.truth[at] - estimate[at]) / std[at]
     pit = special.ndtr(np.where(np.isnan(z), 0.0, z))
     if clip:
-        estimate, low, high = (np.maximum(one, 0.0) for one in (estimate, low, high))
+        estimate, low, high = (np.maximum(ends, 0.0) for ends in (estimate, low, high))
     return _measures(table, estimate, low, high, pit)
 
 
 def _variances(table: NoisyTable) -> Array:
     """Return the variance of the noise of each value; 0 for exact values and ∞ for missing ones."""
-    found = np.array([np.inf if one is None else 0.0 if isinstance(one, Exact) else variance(one)
-                      for one in table.noise])  # fmt: skip
-    return np.where(np.isnan(table.values), np.inf, found)
+    variances = np.array([np.inf if kind is None else 0.0 if isinstance(kind, Exact) else variance(kind)
+                      for kind in table.noise])  # fmt: skip
+    return np.where(np.isnan(table.values), np.inf, variances)
 
 
 def variance(noise: Noise) -> float:
@@ -150,11 +150,11 @@ def least_squares(values: Array, variances: Array, parents: Array) -> tuple[Arra
     up, var = np.where(inner, 0.0, values), np.where(inner, 0.0, variances)
     levels = [np.flatnonzero(depth == d) for d in range(depth.max() + 1)]
     for nodes in levels[::-1]:
-        one = nodes[inner[nodes]]
-        measured = np.isfinite(variances[one])
-        gain = np.where(measured, spread[one] / np.where(measured, spread[one] + variances[one], 1.0), 0.0)
-        up[one] = below[one] + gain * (np.where(measured, values[one], 0.0) - below[one])
-        var[one] = spread[one] * (1.0 - gain)
+        parents = nodes[inner[nodes]]
+        measured = np.isfinite(variances[parents])
+        gain = np.where(measured, spread[parents] / np.where(measured, spread[parents] + variances[parents], 1.0), 0.0)
+        up[parents] = below[parents] + gain * (np.where(measured, values[parents], 0.0) - below[parents])
+        var[parents] = spread[parents] * (1.0 - gain)
         child = nodes[parents[nodes] >= 0]
         np.add.at(below, parents[child], up[child])
         np.add.at(spread, parents[child], var[child])

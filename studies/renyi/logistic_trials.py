@@ -155,8 +155,8 @@ def evaluate_draws(method: GlmMethod, groups: list[Group], setting: Values, stre
         rows += [(error, nll, *same) for trial, error, nll in scores if trial in streams.trials]
     data = groups[0].data
     n_train, n_columns = data.train_x.shape
-    found = by_measure(("test_error", "test_nll", "rhat", "ess", "error"), rows)
-    return {**found, "n_train": n_train, "n_columns": n_columns, "data_digest": int(data.digest[:15], 16)}
+    measures = by_measure(("test_error", "test_nll", "rhat", "ess", "error"), rows)
+    return {**measures, "n_train": n_train, "n_columns": n_columns, "data_digest": int(data.digest[:15], 16)}
 
 
 def by_measure(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -273,8 +273,8 @@ def evaluate_published(name: str, groups: list[Group], setting: Values, streams:
             wrong = np.where(data.test_y > 0, right <= 0.5, right < 0.5)  # weights of 0 predict class 0
             loss = float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean())
             rows.append((float(wrong.mean()), loss, relative_energy(draws, reference), len(draws), problem))
-    found = by_measure(("test_error", "test_nll", "energy", "n_used", "error"), rows)
-    return {**found, **forecasts(len(data.train_y), data.train_x.shape[1], setting)}
+    measures = by_measure(("test_error", "test_nll", "energy", "n_used", "error"), rows)
+    return {**measures, **forecasts(len(data.train_y), data.train_x.shape[1], setting)}
 
 
 # Simulated records in two dimensions
@@ -293,7 +293,7 @@ class Simulated:
 
 def simulate_records(cell: Values, streams: Streams) -> list[Simulated]:
     """Draw weights from the prior, and records with directions that are uniform on the unit circle."""
-    found = []
+    simulated = []
     for rng in streams.generators():
         n = cell["n"]
         angles = 2.0 * math.pi * rng.random(n)
@@ -301,8 +301,8 @@ def simulate_records(cell: Values, streams: Streams) -> list[Simulated]:
         weights = rng.standard_normal(2) / math.sqrt(n * cell["beta"])
         y = (rng.random(n) < expit(X @ weights)).astype(np.float64)
         target = glm_mechanism("true-posterior", n, cell["beta"], 1.0, 1.0)
-        found.append(Simulated(X, y, weights, grid_draws(rng, X, y, target, _N_REFERENCE), cell["beta"]))
-    return found
+        simulated.append(Simulated(X, y, weights, grid_draws(rng, X, y, target, _N_REFERENCE), cell["beta"]))
+    return simulated
 
 
 def grid_draws(rng: np.random.Generator, design: Array, labels: Array, target: GlmMechanism, size: int) -> Array:
@@ -329,18 +329,18 @@ def evaluate_simulated(name: str, records: Sequence[Simulated], setting: Values,
     """Return the measures of one method on simulated records; intervals are quantiles of published draws."""
     rows = []
     n, setting = len(records[0].labels), {**setting, "beta": records[0].beta}
-    for one, rng in zip(records, streams.generators(), strict=True):
+    for record, rng in zip(records, streams.generators(), strict=True):
         if name in GLM_CHAINS:
             chain = private_chain(name, n, 2, setting["beta"], setting["epsilon"], setting["delta"])
-            draws = _states(rng, chain, one.design, one.labels, 1)[0]
+            draws = _states(rng, chain, record.design, record.labels, 1)[0]
         else:
-            draws = grid_draws(rng, one.design, one.labels, *exact_target(name, n, setting))
-        (low, high), exact = (np.quantile(each, _ENDS, axis=0) for each in (draws, one.reference))
-        covered = float(((low <= one.weights) & (one.weights <= high)).mean())
+            draws = grid_draws(rng, record.design, record.labels, *exact_target(name, n, setting))
+        (low, high), exact = (np.quantile(sampled, _ENDS, axis=0) for sampled in (draws, record.reference))
+        covered = float(((low <= record.weights) & (record.weights <= high)).mean())
         width = float(((high - low) / (exact[1] - exact[0])).mean())
-        rows.append((relative_energy(draws, one.reference), len(draws), covered, width))
-    found = by_measure(("energy", "n_used", "covered", "width"), rows)
-    return {**found, **forecasts(n, 2, setting), "planned": _is_planned(n, setting)}
+        rows.append((relative_energy(draws, record.reference), len(draws), covered, width))
+    measures = by_measure(("energy", "n_used", "covered", "width"), rows)
+    return {**measures, **forecasts(n, 2, setting), "planned": _is_planned(n, setting)}
 
 
 def _is_planned(n: int, setting: Values) -> bool:

@@ -61,20 +61,20 @@ def audited_draws(summaries: Summaries) -> Iterator[AuditedLoss]:
     """Yield the audited divergences of mechanisms for counts and of samplers of regression weights."""
     if "dirichlet" in summaries:
         ds = summaries["dirichlet"]
-        found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
+        audited = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
         for name in ds["mechanism"].values.tolist():
             is_calibrated = name not in RENYI_SAMPLERS or RENYI_SAMPLERS[name].is_tunable
             stated = ds["epsilon"] if is_calibrated else ds["stated_epsilon"].sel(mechanism=name)
-            pair = found.sel(mechanism=name), stated.where(np.isfinite(stated))
+            pair = audited.sel(mechanism=name), stated.where(np.isfinite(stated))
             states = "(λ, ε)-RDP" if is_calibrated else "its exact curve"
             yield AuditedLoss(f"{name}, counts", states, *largest_loss([pair]))
     if "logistic" in summaries:
         ds = summaries["logistic"]
         for name in ds["mechanism"].values.tolist():
-            one = ds.sel(mechanism=name)
-            losses = logistic_shares(one) * one["stated_epsilon"]
+            draws = ds.sel(mechanism=name)
+            losses = logistic_shares(draws) * draws["stated_epsilon"]
             states = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
-            yield AuditedLoss(f"{name}, logistic", states, *largest_loss([(losses, one["stated_epsilon"])]))
+            yield AuditedLoss(f"{name}, logistic", states, *largest_loss([(losses, draws["stated_epsilon"])]))
     if "tightness" in summaries:  # this panel stores ratios only
         share, _, n_audits, place = largest_loss([(summaries["tightness"]["share"], 1.0)])
         yield AuditedLoss("true-posterior, worst data", "Theorem 16", share, math.nan, n_audits, place)
@@ -86,6 +86,6 @@ def audited_draws(summaries: Summaries) -> Iterator[AuditedLoss]:
     if "links" in summaries:
         ds = summaries["links"]
         for link in (link for link in ds["link"].values.tolist() if link != "logistic"):
-            one = ds.sel(link=link)
-            largest = largest_loss([(one["renyi_epsilon"], one["bound"])])
+            curves = ds.sel(link=link)
+            largest = largest_loss([(curves["renyi_epsilon"], curves["bound"])])
             yield AuditedLoss(f"true-posterior, {link}", "Theorem 16, as printed", *largest, False)

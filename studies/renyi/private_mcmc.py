@@ -188,12 +188,12 @@ def _at_budgets(*mechanisms: str, most: float = math.inf) -> dict[str, dict[str,
 
 
 @joined("Largest difference of the mean log loss, in nats per test record: {}.")
-def _not_worse(look: Look, one: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
-    """Judge the statement that the log loss of `one` exceeds that of no other method by more than the margin."""
+def _not_worse(look: Look, method: str, others: Sequence[str], most: float = math.inf) -> Iterator[Finding]:
+    """Judge the statement that the log loss of `method` exceeds that of no other method by more than the margin."""
     for panel, ds in look.items():
         ds = ds.sel(epsilon=ds["epsilon"] <= most)
-        pairs = [gap(ds, "test_nll", one, other) for other in others]
-        gaps, errors = (xr.concat(each, xr.Variable("rival", list(others))) for each in zip(*pairs, strict=True))
+        pairs = [gap(ds, "test_nll", method, other) for other in others]
+        gaps, errors = (xr.concat(rows, xr.Variable("rival", list(others))) for rows in zip(*pairs, strict=True))
         yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), f"{panel} {highest(gaps, '+.4f')}")
 
 
@@ -223,7 +223,8 @@ def many_draws_at_large_budgets(look: Look) -> Iterator[Finding]:
         less = gap(ds.sel(epsilon=10.0), "energy", "langevin", _EXACT)
         best = ds["energy_mean"].sel(mechanism=[_EXACT, _ONE, *_MANY])
         winners = (
-            f"{smallest(one)['mechanism'].item()} at {one['epsilon']:g}" for one in best.transpose("epsilon", ...)
+            f"{smallest(best_at)['mechanism'].item()} at {best_at['epsilon']:g}"
+            for best_at in best.transpose("epsilon", ...)
         )
         shown = listed(ds["energy_mean"].sel(epsilon=10.0, mechanism=["langevin", _EXACT]).values, ".3f")
         yield decide(*below(0.0, less, _DECIDING), f"{panel} {shown} (smallest: {', '.join(winners)})")
@@ -259,10 +260,10 @@ def no_intervals(look: Look) -> Iterator[Finding]:
     intervals are not possible.
     """
     for panel, ds in look.items():
-        one = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
-        last = one.sel(epsilon=1.0)
+        langevin = ds.sel(mechanism="langevin", epsilon=ds["epsilon"] <= 1.0)
+        last = langevin.sel(epsilon=1.0)
         evidence = f"{panel} {last['total_draws']:.0f}, a mean of at most {last['mean_draws']:.2f}"
-        yield verdict((one["mean_draws"] < LEAST_DRAWS).all(), evidence)
+        yield verdict((langevin["mean_draws"] < LEAST_DRAWS).all(), evidence)
 
 
 @claim(
@@ -276,7 +277,7 @@ def coverage_where_planned(look: Look) -> Finding:
     """
     ds = look["simulated"].sel(mechanism="langevin")
     planned = ds["planned"] > 0
-    covered, error = (one.where(planned) for one in mean(ds, "covered"))
+    covered, error = (estimate.where(planned) for estimate in mean(ds, "covered"))
     least, others = smallest(covered), ds["covered_mean"].where(~planned)
     return decide(
         planned.any() and not (covered - 2.0 * error < _LEAST_COVERAGE).any(),
@@ -296,7 +297,7 @@ def effective_draws(look: Look) -> Finding:
     potentials, and are at most the forecast for the largest curvature on logistic ones.
     """
     ds = look["step-size"]
-    ratio, error = (one / ds["predicted_draws"] for one in mean(ds, "effective"))
+    ratio, error = (estimate / ds["predicted_draws"] for estimate in mean(ds, "effective"))
     off, bound = abs(ratio.sel(model="quadratic") - 1.0), ratio.sel(model="logistic")
     is_equal = at_most(_CLOSE, (off, error.sel(model="quadratic")), _DECIDING, slack=0.0)
     return decide(

@@ -58,8 +58,8 @@ def _largest(
     """Return the largest divergence for each order, and the largest loss, over all pairs of candidates."""
     several = shared_records(mechanism, n, candidates.shape[1] - 1).values()
     audits = [audit_replacements(mechanism, candidates, shared, orders) for shared in several]
-    divergences = {order: max(found.renyi[order] for found in audits) for order in orders}
-    return divergences, max(found.epsilon for found in audits)
+    divergences = {order: max(audit.renyi[order] for audit in audits) for order in orders}
+    return divergences, max(audit.epsilon for audit in audits)
 
 
 def _records(cell: Values) -> int:
@@ -100,11 +100,11 @@ def _spend(cell: Values, setting: Values, streams: Streams, *, name: str) -> dic
     order = setting["order"]
     mechanism = glm_mechanism(name, cell["n"], cell["beta"], order, setting.get("epsilon", 1.0))
     orders = sorted({1.0, order, 2.0 * order})
-    found, _ = _largest(mechanism, cell["n"], _candidates(mechanism, cell["n"], cell["dimension"]), orders)
+    divergences, _ = _largest(mechanism, cell["n"], _candidates(mechanism, cell["n"], cell["dimension"]), orders)
     return {
-        "renyi_epsilon": found[order],
+        "renyi_epsilon": divergences[order],
         "stated_epsilon": mechanism.renyi_epsilon(order),
-        "curve_share": max(found[each] / mechanism.renyi_epsilon(each) for each in orders),
+        "curve_share": max(divergences[other] / mechanism.renyi_epsilon(other) for other in orders),
     }
 
 
@@ -147,9 +147,9 @@ def _approach(cell: Values, setting: Values, streams: Streams) -> dict[str, Any]
         sines = np.sqrt(1 - cosines**2)
         candidates += [np.column_stack([-cosines, sign * sines, np.ones(cosines.size)]) for sign in (1, -1)]
     shared = [[*case.shared, n - 1]] if n > 1 else None
-    found = audit_replacements(_distribution(precision), np.concatenate(candidates), shared, orders)
+    audit = audit_replacements(_distribution(precision), np.concatenate(candidates), shared, orders)
     return {
-        "share": np.array([found.renyi[order] * precision / (2 * order) for order in orders]),
+        "share": np.array([audit.renyi[order] * precision / (2 * order) for order in orders]),
         "limiting_share": case.share,
         "n_records": n,
     }
@@ -186,10 +186,10 @@ def _diverge(cell: Values, setting: Values, streams: Streams, *, link: str) -> d
     boxed = np.zeros((len(orders), len(cell["reach"])))
     for shared in shared_records(mechanism, n, 1).values():
         for k, reach in enumerate(cell["reach"]):
-            found = audit_distributions(
+            audit = audit_distributions(
                 replacement_distributions(mechanism, candidates, shared, reach=reach), orders=orders
             )
-            boxed[:, k] = np.maximum(boxed[:, k], [found.renyi[order] for order in orders])
+            boxed[:, k] = np.maximum(boxed[:, k], [audit.renyi[order] for order in orders])
     return {
         "renyi_epsilon": np.array([settled.get(order, math.inf) for order in orders]),
         "divergence_on_box": boxed,
@@ -231,9 +231,9 @@ _LINKS = Panel(
 def _on_ball(cell: Values, setting: Values, streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
     mechanism = _distribution(n * beta, power, 1 / beta if ball else math.inf)
-    found, loss = _largest(mechanism, n, candidate_records(1.0, 1, 9), orders)
+    divergences, loss = _largest(mechanism, n, candidate_records(1.0, 1, 9), orders)
     return {
-        "renyi_epsilon": np.array([found[order] for order in orders]),
+        "renyi_epsilon": np.array([divergences[order] for order in orders]),
         "stated_epsilon": np.array([mechanism.renyi_epsilon(order) for order in orders]),
         "pure_loss": loss,
     }

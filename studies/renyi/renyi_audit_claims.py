@@ -34,11 +34,14 @@ def theorems_hold(look: Look) -> Finding:
     """
     shares = logistic_shares(look["logistic"])
     broken = shares > 1 + _ROUNDING
-    found = "; ".join(f"{one['mechanism'].item()} {highest(one, '.4f')}" for one in shares.transpose("mechanism", ...))
+    largest_shares = "; ".join(
+        f"{of_mechanism['mechanism'].item()} {highest(of_mechanism, '.4f')}"
+        for of_mechanism in shares.transpose("mechanism", ...)
+    )
     return verdict(
         not broken.any(),
         f"{count(broken, shares.notnull())} audits exceed the bound. Largest ratio of divergence to bound, at the "
-        f"order or along the linear curve: {found}.",
+        f"order or along the linear curve: {largest_shares}.",
     )
 
 
@@ -53,13 +56,13 @@ def theorems_hold(look: Look) -> Finding:
 def bound_is_tight(look: Look) -> Finding:
     """The bound of Theorem 16 is tight for logistic regression."""
     shares = look["tightness"]["share"].max(("order", "precision")).sortby("beta", False)
-    one, two = (shares.sel(dimension=dimension) for dimension in (1, 2))
-    tight = two.max() >= _TIGHT and shares.max() <= 1 + _ROUNDING
-    climb = ", ".join(f"{share:.5f} at beta = {share['beta']:g}" for share in two)
+    line, plane = (shares.sel(dimension=dimension) for dimension in (1, 2))
+    tight = plane.max() >= _TIGHT and shares.max() <= 1 + _ROUNDING
+    climb = ", ".join(f"{share:.5f} at beta = {share['beta']:g}" for share in plane)
     return correct(
-        tight and one.max() >= _TIGHT,
+        tight and line.max() >= _TIGHT,
         tight,
-        f"Ratio to the bound in two dimensions: {climb}. In one dimension the largest ratio is {one.max():.4f}, and "
+        f"Ratio to the bound in two dimensions: {climb}. In one dimension the largest ratio is {line.max():.4f}, and "
         f"the proved limit is {LARGEST_SHARE_1D:.4f}.",
     )
 
@@ -82,13 +85,13 @@ def links_satisfy_the_theorems(look: Look) -> Finding:
     excess = ds["renyi_epsilon"] / ds["bound"]
     others, evidence = ("probit", "cloglog"), []
     for link in others:
-        one = excess.sel(link=link)
-        worst, kl = largest(one.where(np.isfinite(one))), one.sel(order=1.0)
+        curve = excess.sel(link=link)
+        worst, kl = largest(curve.where(np.isfinite(curve))), curve.sel(order=1.0)
         limit = float(ds["critical_order"].sel(link=link).min())
-        divergence = ds["renyi_epsilon"].sel({name: worst[name] for name in ("link", *one.dims)})
+        divergence = ds["renyi_epsilon"].sel({name: worst[name] for name in ("link", *curve.dims)})
         evidence.append(
             f"{link}: infinite {'at orders > 1' if limit == 1 else f'at orders >= {limit:g}'}; largest finite "
-            f"divergence {divergence:.5g}, {worst:.5g} times the bound ({place(worst, one.dims)}); Kullback-Leibler "
+            f"divergence {divergence:.5g}, {worst:.5g} times the bound ({place(worst, curve.dims)}); Kullback-Leibler "
             f"{', '.join(f'{kl.sel(n=n):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )
     broken = [bool((excess.sel(link=link) > 1 + _ROUNDING).any()) for link in others]
@@ -197,11 +200,16 @@ def suprema_are_exact(look: Look) -> Iterator[Finding]:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
     ds = look["dirichlet"]
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
-        stated, *found = (ds[f"{what}_epsilon"].sel(mechanism=name) for what in ("stated", "enumerated", "quadrature"))
-        apart = [abs(one / stated - 1).where(np.isfinite(stated)) for one in found]
-        same_infinities = (np.isinf(found[0]) == np.isinf(stated)).all()
-        text = [f"{one.max():.1e} by {how} in {int(one.count())} cases" for one, how in zip(apart, _WAYS, strict=True)]
-        holds = same_infinities and max(float(one.max()) for one in apart) <= _ROUNDING
+        stated, *computed = (
+            ds[f"{kind}_epsilon"].sel(mechanism=name) for kind in ("stated", "enumerated", "quadrature")
+        )
+        apart = [abs(errors / stated - 1).where(np.isfinite(stated)) for errors in computed]
+        same_infinities = (np.isinf(computed[0]) == np.isinf(stated)).all()
+        text = [
+            f"{errors.max():.1e} by {how} in {int(errors.count())} cases"
+            for errors, how in zip(apart, _WAYS, strict=True)
+        ]
+        holds = same_infinities and max(float(errors.max()) for errors in apart) <= _ROUNDING
         yield verdict(holds, f"{name} {', '.join(text)}")
 
 

@@ -71,8 +71,8 @@ def _bounds(mechanism: RenyiSampling, setting: Values, streams: Streams) -> dict
     orders, r, least = np.array(setting["order"]), mechanism.step, float(mechanism.start.min())
     room = least - (orders - 1.0) * r
     curved = np.where(room > 0, orders * r**2 * polygamma(1, np.where(room > 0, room, 1.0)), np.inf)
-    ones = np.arange(mechanism.n + 1)
-    p = mechanism.start + r * np.column_stack([ones, mechanism.n - ones])
+    successes = np.arange(mechanism.n + 1)
+    p = mechanism.start + r * np.column_stack([successes, mechanism.n - successes])
     normalisers = np.abs(np.diff(betaln(*p.T)))
     return {
         "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in setting["order"]],
@@ -99,12 +99,14 @@ def _exact_epsilon(p: np.ndarray, r: float) -> float:
     mirrored = p[::-1, ::-1]
 
     def spent(epsilon: float) -> float:
-        found = 0.0
+        largest_delta = 0.0
         for pairs in (p, mirrored):
             first, second = pairs[:-1].T, pairs[1:].T  # second has one more record in the first category
             cut = expit((betaln(*second) - betaln(*first) - epsilon) / r)  # where ln p/q = ε
-            found = max(found, float((betainc(*first, cut) - np.exp(epsilon) * betainc(*second, cut)).max()))
-        return found - _DELTA
+            largest_delta = max(
+                largest_delta, float((betainc(*first, cut) - np.exp(epsilon) * betainc(*second, cut)).max())
+            )
+        return largest_delta - _DELTA
 
     return float(brentq(spent, 0.0, 700.0)) if spent(0.0) > 0 else 0.0
 
@@ -180,7 +182,9 @@ def vertical_asymptotes(look: Look) -> Iterator[Finding]:
         steps = curves.where(finite).diff("order")
         is_right = (finite == (curves["order"] < asymptotes)) | curves.isnull()
         holds = is_right.all() and ((steps > 0) | steps.isnull()).all()
-        places = (f"{float(one):.4g} ({format_value(one['coefficient'].item())})" for one in asymptotes)
+        places = (
+            f"{float(asymptote):.4g} ({format_value(asymptote['coefficient'].item())})" for asymptote in asymptotes
+        )
         yield verdict(holds, f"{name} at orders {', '.join(places)}")
 
 

@@ -79,7 +79,9 @@ _SPLITS = Panel(
     meaning="Abalone, split at random in each trial",
     simulate=_simulate_splits,
     methods=tuple(
-        method_of(one, evaluate_draws, uses=one.uses) for one in GLM_MECHANISMS.values() if one.budget != "gaussian"
+        method_of(entry, evaluate_draws, uses=entry.uses)
+        for entry in GLM_MECHANISMS.values()
+        if entry.budget != "gaussian"
     ),
     measures=(
         Measure("test_error", "fraction of misclassified test records"),
@@ -153,18 +155,18 @@ def _of_pairs(pairs: Pairs) -> dict[str, dict[str, Any]]:
     return _ends(*(name for pair in pairs for name in pair))
 
 
-def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return masks of the settings in which `one` has a significantly smaller, or a larger, mean than `other`."""
-    more, error = gap(ds, measure, one, other)
+def _compare(ds: xr.Dataset, measure: str, method: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return masks of the settings in which `method` has a significantly smaller, or a larger, mean than `other`."""
+    more, error = gap(ds, measure, method, other)
     return more < -_DECIDING * error, more > _DECIDING * error
 
 
-def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
+def _same_distribution(ds: xr.Dataset, method: str, other: str) -> xr.DataArray:
     """Return a mask of settings in which both mechanisms draw from one distribution, such as the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
     def is_same(order: float, epsilon: float) -> bool:
-        first, second = (glm_mechanism(name, n, beta, order, epsilon) for name in (one, other))
+        first, second = (glm_mechanism(name, n, beta, order, epsilon) for name in (method, other))
         return (first.precision, first.power, first.radius) == (second.precision, second.power, second.radius)
 
     return xr.apply_ufunc(np.vectorize(is_same, otypes=[bool]), ds["order"], ds["epsilon"])
@@ -172,7 +174,11 @@ def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
 
 def _where(marked: xr.DataArray) -> str:
     """Format the range of ε in the marked settings, for each order."""
-    ranges = ((one["order"], np.log(one["epsilon"][one])) for one in marked.transpose("order", ...) if one.any())
+    ranges = (
+        (is_marked["order"], np.log(is_marked["epsilon"][is_marked]))
+        for is_marked in marked.transpose("order", ...)
+        if is_marked.any()
+    )
     return "; ".join(
         f"order {order:g}, epsilon e^{span(powers, '.0f').replace(' to ', ' to e^')}" for order, powers in ranges
     )
@@ -184,16 +190,16 @@ def _where(marked: xr.DataArray) -> str:
 )
 def _beats(look: Look, measure: str, pairs: Pairs) -> Iterator[Finding]:
     """Judge that, in each pair, the first mechanism has the smaller mean where distributions differ."""
-    for one, other in pairs:
+    for method, other in pairs:
         parts = []
         for panel, ds in look.items():
-            differ = ~_same_distribution(ds, one, other)
-            ahead, behind = (mask & differ for mask in _compare(ds, measure, one, other))
+            differ = ~_same_distribution(ds, method, other)
+            ahead, behind = (mask & differ for mask in _compare(ds, measure, method, other))
             part = f"{panel} {count(ahead, differ)}"
             for word, marked in (("larger", behind), ("undecided", ~ahead & ~behind & differ)):
                 part += f" ({word} in {int(marked.sum())}: {_where(marked)})" if marked.any() else ""
             parts.append(decide((ahead == differ).all(), behind.any(), part))
-        yield together(parts, f"{one} smaller than {other} in {{}}", ", ")
+        yield together(parts, f"{method} smaller than {other} in {{}}", ", ")
 
 
 @claim(
@@ -267,8 +273,8 @@ def one_split_is_enough(look: Look) -> Finding:
     """The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits."""
     fixed, splits = look.values()
     confirmed = contradicted = decided = 0
-    for one, other in (*_OWN, *_PUBLISHED_OPS):
-        (ahead, behind), (there, back) = (_compare(ds, "test_error", one, other) for ds in (fixed, splits))
+    for method, other in (*_OWN, *_PUBLISHED_OPS):
+        (ahead, behind), (there, back) = (_compare(ds, "test_error", method, other) for ds in (fixed, splits))
         decided += int((ahead | behind).sum())
         confirmed += int(((ahead & there) | (behind & back)).sum())
         contradicted += int(((ahead & back) | (behind & there)).sum())

@@ -94,14 +94,14 @@ _N = Factor("n", (100,), "number of records", "int")
 
 def _divergence(name: str, cell: Values, setting: Values, streams: Streams) -> dict[str, Any]:
     mechanism, n, successes = _build(name, setting), setting["n"], setting["successes"]
-    found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
+    measures = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
     if isinstance(mechanism, GaussianCounts):
         _, probabilities = mechanism.successes_distribution(successes)
         ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
-        return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
+        return {**measures, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
     counts = np.array([successes, n - successes])
     kl = dirichlet_renyi(setting["prior"] + counts, mechanism.posterior(counts), 1.0)
-    return {**found, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
+    return {**measures, "kl": kl, "coefficient": mechanism.coefficient, "mass_at_zero": np.nan, "mass_at_n": np.nan}
 
 
 _KL = Panel(
@@ -126,8 +126,8 @@ _KL = Panel(
 
 def _simulate(cell: Values, streams: Streams) -> tuple[Array, Array]:
     """Return the numbers of successes in each trial's records and held-out records."""
-    ones = streams.uniforms(cell["n"] + cell["n_heldout"]) < cell["probability"]
-    return ones[:, : cell["n"]].sum(axis=1), ones[:, cell["n"] :].sum(axis=1)
+    is_success = streams.uniforms(cell["n"] + cell["n_heldout"]) < cell["probability"]
+    return is_success[:, : cell["n"]].sum(axis=1), is_success[:, cell["n"] :].sum(axis=1)
 
 
 def _log_loss(setting: Values, heldout: Array, first: Array, second: Array, uniforms: Array) -> Array:
@@ -165,7 +165,7 @@ def _predict(name: str, data: tuple[Array, Array], setting: Values, streams: Str
         uniforms = _open(streams.uniforms(3))
         released = mechanism.from_uniforms(uniforms[:, :2], counts)
         loss = _log_loss(setting, heldout, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
-        distributions = (mechanism.successes_distribution(int(each)) for each in s)
+        distributions = (mechanism.successes_distribution(int(count)) for count in s)
         means = (weighted_sum(p, _expected_log_loss(setting, alpha + c, beta + n - c)) for c, p in distributions)
         expected = np.array(list(means))
     else:

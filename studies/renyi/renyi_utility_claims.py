@@ -58,12 +58,14 @@ def _power(epsilon: object) -> str:
 
 def _by_order(values: xr.DataArray, form: str) -> str:
     """Format values with their orders, such as "0.5 at order 2, 0.6 at order 15"."""
-    return ", ".join(f"{format(float(one), form)} at order {one['order']:g}" for one in values)
+    return ", ".join(f"{format(float(value), form)} at order {value['order']:g}" for value in values)
 
 
 def _named_by_order(values: xr.DataArray, names: tuple[str, ...], form: str) -> str:
     """Format the values of several mechanisms per order."""
-    return "; ".join(f"order {one['order']:g}: {named(one, names, form)}" for one in values.transpose("order", ...))
+    return "; ".join(
+        f"order {of_order['order']:g}: {named(of_order, names, form)}" for of_order in values.transpose("order", ...)
+    )
 
 
 @p3(place="section 5.1", needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN))
@@ -165,16 +167,16 @@ def spent_epsilon(look: Look) -> Iterator[Finding]:
     at_asymptote = coefficient * (summary["order"] - 1) >= vector(summary, "prior").min() * (1 - 1e-6)
     tuned = share.where(~at_asymptote & (coefficient != 1))
     for name, expected in (("diffused", 1.0), ("concentrated", 1.0), ("gaussian-tight", 1.0), ("gaussian", 0.5)):
-        one = tuned.sel(mechanism=name)
-        yield verdict(abs(one - expected).max() < 1e-6, f"{name} {one.min():.6f} to {one.max():.6f}")
+        spent = tuned.sel(mechanism=name)
+        yield verdict(abs(spent - expected).max() < 1e-6, f"{name} {spent.min():.6f} to {spent.max():.6f}")
     n_excluded = f"{int(at_asymptote.sum())} settings are near the asymptote"
     yield verdict((share.fillna(0) <= 1 + _ROUNDING).all(), f"maximum {share.max():.12f}; {n_excluded}")
 
 
 def _winners(values: xr.DataArray, names: tuple[str, ...]) -> list[tuple[float, tuple[str, ...]]]:
     """Return, for each stored ε in ascending order, the mechanisms that attain the smallest value."""
-    some = values.sel(mechanism=list(names)).transpose("epsilon", "mechanism").values
-    ties = some == np.nanmin(some, axis=1, keepdims=True)
+    means = values.sel(mechanism=list(names)).transpose("epsilon", "mechanism").values
+    ties = means == np.nanmin(means, axis=1, keepdims=True)
     best = [tuple(name for name, is_best in zip(names, row, strict=True) if is_best) for row in ties]
     return list(zip(values["epsilon"].values.tolist(), best, strict=True))
 
@@ -188,10 +190,10 @@ _MEASURES = {
 
 def _ahead_of(label: str, rival: str) -> Claim:
     """Return the claim that, at each order, a proposed mechanism has a smaller measure than a rival for some ε."""
-    panel, measure, what = _MEASURES[label]
+    panel, measure, situation = _MEASURES[label]
     is_tight = rival == "gaussian-tight"
     added = ", compared with the tight variance" if is_tight else ""
-    statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {what}{added}."
+    statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {situation}{added}."
 
     @p3(
         f"{label}-ahead-of-{rival}",
@@ -217,14 +219,14 @@ def _ahead_of(label: str, rival: str) -> Claim:
 
 def _tight_ahead(label: str) -> Claim:
     """Return the claim that the tight variance has smaller values than the published one in all settings."""
-    panel, measure, what = _MEASURES[label]
-    statement = f"The tight variance outperforms the published one at every order and epsilon: {what}."
+    panel, measure, situation = _MEASURES[label]
+    statement = f"The tight variance outperforms the published one at every order and epsilon: {situation}."
 
     @claim(f"{label}-tight-ahead-of-published", statement, kind="addition", needs=_needs(panel, *_GAUSSIAN))
     def check(look: Look) -> Finding:
-        found = ratio(_by_epsilon(look, panel)[measure], *_GAUSSIAN)
-        n_behind, values = int((found <= 1).sum()), span(found, ".4g")
-        evidence = f"Ratio of published to tight: {values} at {found.size} settings; at most 1 in {n_behind}."
+        ratios = ratio(_by_epsilon(look, panel)[measure], *_GAUSSIAN)
+        n_behind, values = int((ratios <= 1).sum()), span(ratios, ".4g")
+        evidence = f"Ratio of published to tight: {values} at {ratios.size} settings; at most 1 in {n_behind}."
         return verdict(not n_behind, evidence)
 
     return check

@@ -68,7 +68,7 @@ def write_collection(
         write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
     for name, reason in missing.items():
         absent(name, reason)
-    return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
+    return Counter(str(judgement.finding.verdict) for chapter in chapters for judgement in chapter.judged)
 
 
 def folder_page(folder: str | os.PathLike[str]) -> str:
@@ -82,7 +82,7 @@ def _page(
 ) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
     chapters = _chapters(results, converter)
-    state = State(*map(sum, zip(*(one.state for one in results.values()), strict=True)))
+    state = State(*map(sum, zip(*(result.state for result in results.values()), strict=True)))
     page = render_page(
         "collection.html",
         converter,
@@ -104,7 +104,7 @@ def _page(
         provenance=describe_folder(folder, results),
         citation=cite(results.values()),
         origins=_origins(results),
-        specs={name: json.dumps(one.store.spec) for name, one in results.items()},
+        specs={name: json.dumps(result.store.spec) for name, result in results.items()},
     )
     return page, (chapters, results, missing)
 
@@ -112,7 +112,7 @@ def _page(
 def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return a heading and a sentence for each study that is missing or not complete, and each store of a user."""
     notes = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
-    for name, state in ((name, one.state) for name, one in results.items()):
+    for name, state in ((name, result.state) for name, result in results.items()):
         if state.n_pending or state.n_failed:
             notes[name] = f"{name}: {state.headline}", state.detail
     for path in other_stores(folder):
@@ -125,25 +125,28 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
 
     Each has a small image of its figure as a data URI, or an empty one, and a note with the command that decides it.
     """
-    claims = [one for chapter in chapters for one in chapter.judged if one.claim.erratum is None]
-    decided = [one for one in claims if one.is_decided]
-    leading = {one.study: one for one in reversed([*decided, *claims]) if one.claim.leads}
-    true = [one for one in decided if one.finding.verdict in _TRUE]
-    shown = [one for one in claims if leading.get(one.study) is one] or true[:1]
-    images = [None if one.figure is None else converter.submit("svg", specify_small(one.figure.plot)) for one in shown]
+    claims = [judgement for chapter in chapters for judgement in chapter.judged if judgement.claim.erratum is None]
+    decided = [judgement for judgement in claims if judgement.is_decided]
+    leading = {judgement.study: judgement for judgement in reversed([*decided, *claims]) if judgement.claim.leads}
+    true = [judgement for judgement in decided if judgement.finding.verdict in _TRUE]
+    shown = [judgement for judgement in claims if leading.get(judgement.study) is judgement] or true[:1]
+    images = [
+        None if judgement.figure is None else converter.submit("svg", specify_small(judgement.figure.plot))
+        for judgement in shown
+    ]
     leads = []
-    for one, svg in zip(shown, images, strict=True):
-        is_small = not one.is_decided and results[one.study].scale != "published"
-        note = f"For a verdict, the published scale: {command('run', one.study)}" if is_small else ""
-        leads.append({"judged": one, "image": "" if svg is None else image_uri(svg.result()), "note": note})
+    for judgement, svg in zip(shown, images, strict=True):
+        is_small = not judgement.is_decided and results[judgement.study].scale != "published"
+        note = f"For a verdict, the published scale: {command('run', judgement.study)}" if is_small else ""
+        leads.append({"judged": judgement, "image": "" if svg is None else image_uri(svg.result()), "note": note})
     return leads
 
 
-def _refutes(one: Judged) -> bool:
+def _refutes(judgement: Judged) -> bool:
     """Return True if a finding shows that a statement of a paper does not hold."""
-    if one.claim.kind == "conclusion" or one.finding.verdict == "corrected":
-        return one.finding.verdict not in (*_TRUE, "undecided")
-    return one.finding.verdict in _TRUE and one.claim.erratum is not None
+    if judgement.claim.kind == "conclusion" or judgement.finding.verdict == "corrected":
+        return judgement.finding.verdict not in (*_TRUE, "undecided")
+    return judgement.finding.verdict in _TRUE and judgement.claim.erratum is not None
 
 
 def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
@@ -151,29 +154,34 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
 
     It is a refuted claim, if possible one that leads, or else an erratum that a computation with the page shows.
     """
-    shown = [erratum for one in results.values() for erratum in one.study.errata if erratum.show is not None]
+    shown = [erratum for result in results.values() for erratum in result.study.errata if erratum.show is not None]
     rows = []
     for chapter in chapters:
-        refuted = [one for one in chapter.judged if _refutes(one)]
-        found = [
-            (one.target, one.claim.erratum or Erratum(one.claim.statement, one.finding.evidence))
-            for one in sorted(refuted, key=lambda one: (not one.claim.leads, one.claim.erratum is None))
+        refuted = [judgement for judgement in chapter.judged if _refutes(judgement)]
+        corrections = [
+            (
+                judgement.target,
+                judgement.claim.erratum or Erratum(judgement.claim.statement, judgement.finding.evidence),
+            )
+            for judgement in sorted(
+                refuted, key=lambda judgement: (not judgement.claim.leads, judgement.claim.erratum is None)
+            )
         ]
-        found += [("errata", erratum) for erratum in shown if erratum.paper == chapter.paper.key]
-        rows += [(chapter.paper, target, erratum.printed, erratum.correct) for target, erratum in found[:1]]
+        corrections += [("errata", erratum) for erratum in shown if erratum.paper == chapter.paper.key]
+        rows += [(chapter.paper, target, erratum.printed, erratum.correct) for target, erratum in corrections[:1]]
     return rows
 
 
 def _chapters(results: Results, converter: Converter) -> list[Chapter]:
     """Return one chapter per paper with results; a claim without a paper belongs to the first paper of its study."""
     chapters = {paper.key: Chapter(paper=paper) for paper in (*PAPERS, OTHER)}
-    for name, one in results.items():
-        own = next((paper for paper in one.study.papers if paper in chapters), OTHER.key)
-        chapters[own].studies.append(name)
-        figures, judged = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
-        chapters[own].figures.extend(figures)
-        for each in judged:
-            chapters.get(each.claim.paper, chapters[own]).judged.append(each)
+    for name, result in results.items():
+        paper_of_study = next((paper for paper in result.study.papers if paper in chapters), OTHER.key)
+        chapters[paper_of_study].studies.append(name)
+        figures, judged = render_figures(result.study, result.summaries, converter, result.claims, prefix=f"{name}-")
+        chapters[paper_of_study].figures.extend(figures)
+        for judgement in judged:
+            chapters.get(judgement.claim.paper, chapters[paper_of_study]).judged.append(judgement)
     return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 
 
@@ -181,9 +189,9 @@ def _count_verdicts(chapters: list[Chapter]) -> PageTable:
     rows = []
     for chapter in chapters:
         for kind in VERDICTS:
-            found = [one.finding.verdict for one in chapter.judged if one.claim.kind == kind]
-            if found:
-                numbers = (str(sum(verdict in group for verdict in found)) for group in _VERDICTS.values())
+            verdicts = [judgement.finding.verdict for judgement in chapter.judged if judgement.claim.kind == kind]
+            if verdicts:
+                numbers = (str(sum(verdict in group for verdict in verdicts)) for group in _VERDICTS.values())
                 rows.append((f"{chapter.paper.key}, {kind}s", *numbers))
     return PageTable("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
 
@@ -193,7 +201,7 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
 
     Date and version are those of the latest session, and the commands those of all sessions.
     """
-    sessions = [session for one in results.values() for session in one.sessions]
+    sessions = [session for result in results.values() for session in result.sessions]
     if sessions:
         last = max(sessions, key=lambda session: session["started"])
         day = last.get("finished", last["started"])[:10]
@@ -202,17 +210,21 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     else:
         origin = "The records of the sessions that computed these results were lost."
     rows = (
-        (chapter.paper.key, f"{one.claim.statement} ({one.claim.place}; {one.study})", one.finding.verdict)
+        (
+            chapter.paper.key,
+            f"{judgement.claim.statement} ({judgement.claim.place}; {judgement.study})",
+            judgement.finding.verdict,
+        )
         for chapter in chapters
-        for one in chapter.judged
-        if one.claim.kind == "conclusion"
+        for judgement in chapter.judged
+        if judgement.claim.kind == "conclusion"
     )
     return f"{origin}\n\n{markdown_table(('paper', 'conclusion', 'verdict'), rows)}\n"
 
 
 def tabulate_audits(results: Results) -> PageTable:
     """Return one row per mechanism and model: stated guarantee, largest ratio of loss to guarantee, and slack."""
-    audited = (loss for one in results.values() for audit in one.study.audits for loss in audit(one.summaries))
+    audited = (loss for result in results.values() for audit in result.study.audits for loss in audit(result.summaries))
     return PageTable(
         "Audited losses of mechanisms, against the stated guarantees",
         "The share is the largest ratio of a loss or divergence to the stated bound over all audits, exact over all "
@@ -226,13 +238,13 @@ def tabulate_audits(results: Results) -> PageTable:
 
 def _times(results: Results) -> PageTable:
     rows = []
-    for name, one in results.items():
-        broken = sum("finished" not in session for session in one.sessions)
-        profiles = ", ".join(dict.fromkeys(session["profile"] for session in one.sessions))
-        cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in one.sessions))
-        time = duration(one.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
-        rows.append((name, time, f"{one.state.n_ok:,}", profiles, cores))
-    total = ("all", duration(sum(one.seconds for one in results.values())), "", "", "")
+    for name, result in results.items():
+        broken = sum("finished" not in session for session in result.sessions)
+        profiles = ", ".join(dict.fromkeys(session["profile"] for session in result.sessions))
+        cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in result.sessions))
+        time = duration(result.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
+        rows.append((name, time, f"{result.state.n_ok:,}", profiles, cores))
+    total = ("all", duration(sum(result.seconds for result in results.values())), "", "", "")
     return PageTable(
         "Wall time of the studies",
         "Wall time of all sessions of a store, from its template to its last block, as recorded in the store.",
@@ -248,6 +260,6 @@ def _origins(results: Results) -> PageTable:
         ("study", "seed", "created", "spec (SHA-256)", "code"),
         [
             (name, str(of["seed"]), of["created"], of["spec_sha256"][:16], of["study_reference"])
-            for name, of in ((name, one.store.attributes) for name, one in results.items())
+            for name, of in ((name, result.store.attributes) for name, result in results.items())
         ],
     )

@@ -91,10 +91,10 @@ class LivePage:
             stores = self._stores()
             counts = [store.count(panel) for store in stores for panel in store.spec["panels"]]
             self.progress = Progress(last.page, *total_by_kind(counts))
-            found = counts, [store.sessions for store in stores]
-            if found != self._shown:
+            state = counts, [store.sessions for store in stores]
+            if state != self._shown:
                 self.content = self._write()
-                self._shown, self.progress = found, replace(self.progress, page=last.page + 1)
+                self._shown, self.progress = state, replace(self.progress, page=last.page + 1)
         except Exception as error:  # the next update tries again
             text = str(error) if isinstance(error, BadInputError | RuntimeError) else format_error(error)
             self.progress = replace(last, problem=" ".join(text.split()))

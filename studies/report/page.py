@@ -87,14 +87,18 @@ class Chapter:
 
     def decided(self, figure: RenderedFigure | None) -> list[Judged]:
         """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
-        own = {id(each) for each in self.figures}
-        decided = [one for one in self.judged if one.is_decided]
-        return [one for one in decided if (one.figure if id(one.figure) in own else None) is figure]
+        shown = {id(figure) for figure in self.figures}
+        decided = [judgement for judgement in self.judged if judgement.is_decided]
+        return [
+            judgement
+            for judgement in decided
+            if (judgement.figure if id(judgement.figure) in shown else None) is figure
+        ]
 
     @property
     def undecided(self) -> list[Judged]:
         """Claims that the stores cannot decide."""
-        return [one for one in self.judged if not one.is_decided]
+        return [judgement for judgement in self.judged if not judgement.is_decided]
 
 
 def image_uri(svg: bytes) -> str:
@@ -111,7 +115,7 @@ def image_uri(svg: bytes) -> str:
 def _shorten(svg: bytes) -> bytes:
     """Truncate the coordinates of an image to tenths of pixels, and remove parts without effect in an image."""
     image = _UNSEEN.sub(b"", _WITHOUT_EFFECT.sub(b"", svg))
-    return _PIXELS.sub(lambda found: re.sub(rb"\.0\d*|(\.\d)\d+", rb"\1", found[0]), image)
+    return _PIXELS.sub(lambda match: re.sub(rb"\.0\d*|(\.\d)\d+", rb"\1", match[0]), image)
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:
@@ -134,11 +138,14 @@ def lead_with(
 
     The figure is that of the first decided claim that leads. Claims about errata follow others that lead.
     """
-    decided = [one for one in judged if one.is_decided]
-    leading = sorted((one for one in decided if one.claim.leads), key=lambda one: one.claim.erratum is not None)
-    first = next(iter([*(one.figure for one in leading if one.figure), *figures]), None)
-    ranked = [*leading, *(one for one in decided if one.figure is first), *decided]
-    return first, [one for i, one in enumerate(ranked) if one not in ranked[:i]][:_N_FINDINGS]
+    decided = [judgement for judgement in judged if judgement.is_decided]
+    leading = sorted(
+        (judgement for judgement in decided if judgement.claim.leads),
+        key=lambda judgement: judgement.claim.erratum is not None,
+    )
+    first = next(iter([*(judgement.figure for judgement in leading if judgement.figure), *figures]), None)
+    ranked = [*leading, *(judgement for judgement in decided if judgement.figure is first), *decided]
+    return first, [judgement for i, judgement in enumerate(ranked) if judgement not in ranked[:i]][:_N_FINDINGS]
 
 
 def _illustrating(figures: Sequence[Figure], claim: Claim) -> str:
@@ -191,8 +198,12 @@ def render_figures(
             png = converter.submit("png", {**spec, "background": "white"})
             write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
         data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
-        own = [one for one in claims if places[one[0].name] == figure.name and one[1].verdict != "undecided"]
-        first = min(own, key=lambda one: not one[0].leads, default=None)
+        decided = [
+            judgement
+            for judgement in claims
+            if places[judgement[0].name] == figure.name and judgement[1].verdict != "undecided"
+        ]
+        first = min(decided, key=lambda judgement: not judgement[0].leads, default=None)
         finding, target = state_finding(*first) if first else "", f"{prefix}{figure.name}"
         rendered[figure.name] = RenderedFigure(target, figure.title, figure.caption, svg, data, finding, plots[0])
     judged = [

@@ -30,7 +30,7 @@ def describe_store(results: StudyResults) -> Rows:
 
 def describe_folder(folder: str | os.PathLike[str], results: Results) -> Rows:
     """Return the provenance of a folder of stores, and of the code that writes their page."""
-    sessions = [session for one in results.values() for session in one.sessions]
+    sessions = [session for result in results.values() for session in result.sessions]
     started = [session["started"] for session in sessions]
     return [
         ("Folder", os.path.abspath(folder)),
@@ -44,12 +44,16 @@ def cite(runs: Iterable[StudyResults]) -> str:
     """Return the citation of the software, as in CITATION.cff, with store, seed, spec and commits of each run."""
     records: list[str] = []
     versions: list[str] = []
-    for one in runs:
-        attributes = one.store.attributes
-        found = [session.get("versions") for session in one.sessions]
-        versions += [str(each["dpstudies"]) for each in found if isinstance(each, dict) and "dpstudies" in each]
-        commits = _distinct(_revision(session).replace(" with", ", with") for session in one.sessions) or "unknown"
-        name = one.store.url.rstrip("/").rpartition("/")[2]
+    for run in runs:
+        attributes = run.store.attributes
+        versions_of_sessions = [session.get("versions") for session in run.sessions]
+        versions += [
+            str(names["dpstudies"])
+            for names in versions_of_sessions
+            if isinstance(names, dict) and "dpstudies" in names
+        ]
+        commits = _distinct(_revision(session).replace(" with", ", with") for session in run.sessions) or "unknown"
+        name = run.store.url.rstrip("/").rpartition("/")[2]
         records.append(f"{name} (seed {attributes['seed']}, spec {attributes['spec_sha256'][:12]}, commit {commits})")
     return f"{_SOFTWARE}, version {_distinct(versions) or 'unknown'}. {'; '.join(records)}."
 
@@ -60,10 +64,16 @@ def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:
         return []
     try:
         return [
-            ("Command", _distinct(one["command"] for one in sessions)),
-            ("Versions", _distinct(", ".join(f"{k} {v}" for k, v in one["versions"].items()) for one in sessions)),
-            ("Machine", _distinct("{platform}, {cpu_count} cores, host {host}".format_map(one) for one in sessions)),
-            ("Linear algebra", _distinct(", ".join(one["blas"]) for one in sessions)),
+            ("Command", _distinct(session["command"] for session in sessions)),
+            (
+                "Versions",
+                _distinct(", ".join(f"{k} {v}" for k, v in session["versions"].items()) for session in sessions),
+            ),
+            (
+                "Machine",
+                _distinct("{platform}, {cpu_count} cores, host {host}".format_map(session) for session in sessions),
+            ),
+            ("Linear algebra", _distinct(", ".join(session["blas"]) for session in sessions)),
             ("Source revision", _distinct(map(_revision, sessions))),
         ]
     except (KeyError, TypeError, AttributeError):  # the records of a store may come from somebody else

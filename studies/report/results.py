@@ -37,8 +37,8 @@ class StudyResults:
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
         """Intact session records of the store, in order; empty if all but those of repairs were lost."""
-        found = [record for record in self.records if "damaged" not in record]
-        return found if any("repaired" not in record for record in found) else []
+        undamaged = [record for record in self.records if "damaged" not in record]
+        return undamaged if any("repaired" not in record for record in undamaged) else []
 
     @cached_property
     def scale(self) -> str:
@@ -46,11 +46,11 @@ class StudyResults:
         declared = STUDIES.get(self.study.name)
         kept = {panel.name: panel for panel in self.study.panels}
         if declared is None or all(
-            (panel := kept.get(whole.name)) is not None
-            and panel.n_trials >= whole.n_trials
-            and len(panel.cells()) >= len(whole.cells())
-            for whole in declared.panels
-            if not whole.on_demand
+            (panel := kept.get(panel_of_study.name)) is not None
+            and panel.n_trials >= panel_of_study.n_trials
+            and len(panel.cells()) >= len(panel_of_study.cells())
+            for panel_of_study in declared.panels
+            if not panel_of_study.on_demand
         ):
             return "published"
         quick = declared.configure(**configure(declared, "quick"), check=False)
@@ -60,9 +60,9 @@ class StudyResults:
     def seconds(self) -> float:
         """Wall time of the finished sessions."""
         return sum(
-            (datetime.fromisoformat(one["finished"]) - datetime.fromisoformat(one["started"])).total_seconds()
-            for one in self.sessions
-            if "finished" in one
+            (datetime.fromisoformat(session["finished"]) - datetime.fromisoformat(session["started"])).total_seconds()
+            for session in self.sessions
+            if "finished" in session
         )
 
 
@@ -73,14 +73,17 @@ Results = Mapping[str, StudyResults]
 def read_results(store: ResultStore, study: Study) -> StudyResults:
     """Read a store, which may be incomplete, and judge the claims of its study."""
     summaries = load_summaries(store, study=study)
-    claims = [(claim, with_audits(study, claim, one, summaries)) for claim, one in judge_store(study, store, summaries)]
+    claims = [
+        (claim, with_audits(study, claim, finding, summaries))
+        for claim, finding in judge_store(study, store, summaries)
+    ]
     reached = reached_precision(store, study)
     return StudyResults(study, store, summaries, claims, summarised_state(summaries), reached, store.sessions)
 
 
 def with_audits(study: Study, claim: Claim, finding: Finding, summaries: Summaries) -> Finding:
     """Return a finding whose evidence states the audits of the added mechanisms that the claim needs."""
-    found = {
+    audit_texts = {
         name: describe_audit(audit)
         for panel, needed in claim.needs.items()
         if panel in summaries
@@ -89,7 +92,7 @@ def with_audits(study: Study, claim: Claim, finding: Finding, summaries: Summari
         for name, audit in stored_audits(summaries[panel], by).items()
         if name in needed.get(by, ())
     }
-    stated = "".join(f" Audit of {name}: {text}." for name, text in found.items())
+    stated = "".join(f" Audit of {name}: {text}." for name, text in audit_texts.items())
     return replace(finding, evidence=f"{finding.evidence}{stated}")
 
 
@@ -114,8 +117,8 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 
 def count_undecided(results: Results) -> str:
     """Return the number of undecided claims as a sentence, which states whether less than the published scale ran."""
-    verdicts = [finding.verdict for one in results.values() for _, finding in one.claims]
-    parts = [one.scale for one in results.values() if one.scale != "published"]
+    verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
+    parts = [result.scale for result in results.values() if result.scale != "published"]
     scale = " at quick scale" if set(parts) == {"quick"} else " with these panels and trials"
     counted = f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
     return counted if verdicts else ""
@@ -123,7 +126,7 @@ def count_undecided(results: Results) -> str:
 
 def list_comparisons(results: Results) -> list[PageTable]:
     """Return the comparison tables of all studies, without empty ones."""
-    tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
+    tables = [compare(result.summaries) for result in results.values() for compare in result.study.comparisons]
     return [table for table in tables if table.rows]
 
 

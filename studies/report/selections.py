@@ -34,12 +34,12 @@ class Selection:
 
     def statistics(self, measure: str) -> dict[str, str]:
         """Return the statistics of a measure as a mapping from variable names to names of statistics."""
-        found = {}
+        names = {}
         for name in map(str, self.summary.data_vars):
-            owners = [one for one in self.measures if name == one or name.startswith(f"{one}_")]
+            owners = [measure for measure in self.measures if name == measure or name.startswith(f"{measure}_")]
             if owners and max(owners, key=len) == measure:
-                found[name] = name.removeprefix(measure).removeprefix("_") or "value"
-        return found
+                names[name] = name.removeprefix(measure).removeprefix("_") or "value"
+        return names
 
     def frame(self, long: bool) -> pd.DataFrame:
         """Return the summary as a table with all statistics and constants.
@@ -51,9 +51,9 @@ class Selection:
         parts = []
         columns: dict[str, None] = {}
         for measure in self.measures:
-            given = self._without_axes(measure)
-            names = given._columns(measure)
-            part = to_pandas(given.summary[[*names, *_COUNTS]]).rename(columns=names)
+            without_axes = self._without_axes(measure)
+            names = without_axes._columns(measure)
+            part = to_pandas(without_axes.summary[[*names, *_COUNTS]]).rename(columns=names)
             part.insert(part.columns.get_loc(next(iter(names.values()))), "measure", measure)
             columns |= dict.fromkeys(names.values())
             parts.append(part)
@@ -76,7 +76,11 @@ class Selection:
     def _without_axes(self, *measures: str) -> "Selection":
         """Return the selection with each statistic with an axis, of all or some measures, divided along the axis."""
         divided: dict[str, xr.DataArray] = {}
-        axes = {name: self._axes(one, name) for one in measures or self.measures for name in self.statistics(one)}
+        axes = {
+            name: self._axes(measure, name)
+            for measure in measures or self.measures
+            for name in self.statistics(measure)
+        }
         for name, variable in self.summary.data_vars.items():
             dims = axes.get(str(name), [])
             for values in product(*(variable[dim].values.tolist() for dim in dims)):
@@ -98,31 +102,34 @@ class Selection:
             constants = [str(name) for name, coord in shown.summary.coords.items() if not coord.dims]
             frame = shown.frame(long).drop(columns=constants).astype(object)
             n_names = list(frame).index("measure") + 1
-            columns = {one: set(shown._columns(one).values()) for one in self.measures}
-            for one, others in ((one, set().union(*columns.values()) - own) for one, own in columns.items()):
-                frame.loc[frame["measure"] == one, sorted(others)] = ""  # statistics that the measure does not have
+            columns = {measure: set(shown._columns(measure).values()) for measure in self.measures}
+            for measure, others in (
+                (measure, set().union(*columns.values()) - columns_of_measure)
+                for measure, columns_of_measure in columns.items()
+            ):
+                frame.loc[frame["measure"] == measure, sorted(others)] = ""  # statistics that the measure does not have
             frame.iloc[:, :n_names] = frame.iloc[:, :n_names].fillna("")  # outputs that it does not have
         else:
             names = list(map(str, self.summary["n_ok"].dims or self.summary.dims))  # a single cell has a row per output
             kept = [name for name, variable in self.summary.data_vars.items() if set(variable.dims) <= set(names)]
-            given, n_names = to_pandas(self.summary[kept]), len(names)
-            frame = given[names].copy()
+            table, n_names = to_pandas(self.summary[kept]), len(names)
+            frame = table[names].copy()
             for measure in self.measures:
-                if measure in given:
-                    frame[measure] = given[measure]
-                elif f"{measure}_mean" in given:
-                    frame[measure] = _show_means(given, measure)
-                    if (n_values := given[f"{measure}_{N_VALUES}"]).ne(given["n_ok"]).any():
+                if measure in table:
+                    frame[measure] = table[measure]
+                elif f"{measure}_mean" in table:
+                    frame[measure] = _show_means(table, measure)
+                    if (n_values := table[f"{measure}_{N_VALUES}"]).ne(table["n_ok"]).any():
                         frame[f"{measure} values"] = n_values
             for name in _COUNTS:
-                if name == "n_ok" or given[name].any():
-                    frame[name.removeprefix("n_")] = given[name]
+                if name == "n_ok" or table[name].any():
+                    frame[name.removeprefix("n_")] = table[name]
         return list(frame), [list(map(_format, row)) for row in frame.to_numpy(object)], n_names
 
     def hidden(self, long: bool) -> list[str]:
         """Return the measures, or the statistics in the long form, that `texts` omits: those with several values."""
         if long:
-            return [name for one in self.measures for name in self.statistics(one) if self._axes(one, name)]
+            return [name for measure in self.measures for name in self.statistics(measure) if self._axes(measure, name)]
         return [measure for measure in self.measures if measure not in self.texts(long)[0]]
 
     @property
@@ -134,23 +141,23 @@ class Selection:
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return tables one below the other; columns of integers that some tables lack remain integers."""
-    whole = [{name for name in one if pd.api.types.is_integer_dtype(one[name])} for one in frames]
-    has = [set(one) for one in frames]
+    integer_columns = [{name for name in frame if pd.api.types.is_integer_dtype(frame[name])} for frame in frames]
+    has = [set(frame) for frame in frames]
     partly = {
         name: "Int64"
-        for name in set().union(*whole)
+        for name in set().union(*integer_columns)
         if not all(name in columns for columns in has)
-        and all(name in integers for columns, integers in zip(has, whole, strict=True) if name in columns)
+        and all(name in integers for columns, integers in zip(has, integer_columns, strict=True) if name in columns)
     }
     return pd.concat(frames, ignore_index=True).astype(partly)
 
 
-def _show_means(given: pd.DataFrame, measure: str) -> pd.Series:
+def _show_means(table: pd.DataFrame, measure: str) -> pd.Series:
     """Return the means of a measure as text, with their standard errors, or intervals if it is an event."""
-    means = given[f"{measure}_mean"].map(_format)
-    if f"{measure}_low" not in given:
-        return means + " ± " + given[f"{measure}_mcse"].map("{:.2g}".format)
-    low, high = (given[f"{measure}_{end}"].map("{:.3g}".format) for end in ENDS)
+    means = table[f"{measure}_mean"].map(_format)
+    if f"{measure}_low" not in table:
+        return means + " ± " + table[f"{measure}_mcse"].map("{:.2g}".format)
+    low, high = (table[f"{measure}_{end}"].map("{:.3g}".format) for end in ENDS)
     return means + " [" + low + ", " + high + "]"
 
 
@@ -177,16 +184,18 @@ def select(
     selected: list[Selection] = []
     reasons: list[BadInputError] = []
     for panel, summary in load_summaries(opened, panels, study).items():
-        own = list(declared[panel]["measures"])
+        measures_of_panel = list(declared[panel]["measures"])
         try:
-            kept = [_known("measure", name, own) for name in dict.fromkeys(measures)] or own
+            kept = [_known("measure", name, measures_of_panel) for name in dict.fromkeys(measures)] or measures_of_panel
             for name, values in where.items():
                 summary = _restrict(summary, name, values)
         except BadInputError as error:
             reasons.append(BadInputError(f"panel {panel}: {error}"))
             continue
-        one = Selection(panel, summary, own)
-        dropped = [variable for name in own if name not in kept for variable in one.statistics(name)]
+        selection = Selection(panel, summary, measures_of_panel)
+        dropped = [
+            variable for name in measures_of_panel if name not in kept for variable in selection.statistics(name)
+        ]
         selected.append(Selection(panel, summary.drop_vars(dropped), kept))
     if not selected:
         raise reasons[0]
@@ -201,16 +210,16 @@ def _restrict(summary: xr.Dataset, name: str, values: Sequence[str]) -> xr.Datas
     return summary.sel({name: wanted}) if coord.dims else summary
 
 
-def _known(what: str, given: Any, allowed: Sequence[Any]) -> Any:
-    if given not in allowed:
-        shown = format_value(given)
-        raise BadInputError(unknown(what, shown, map(format_value, allowed)))
-    return given
+def _known(kind: str, value: Any, allowed: Sequence[Any]) -> Any:
+    if value not in allowed:
+        shown = format_value(value)
+        raise BadInputError(unknown(kind, shown, map(format_value, allowed)))
+    return value
 
 
 def encode(selected: Sequence[Selection], long: bool, suffix: str) -> bytes:
     """Return the selections as one table in the format given by a file suffix: .csv, .json or .parquet."""
-    parts = _joined([one.frame(long).assign(panel=one.panel) for one in selected])
+    parts = _joined([selection.frame(long).assign(panel=selection.panel) for selection in selected])
     frame = parts[["panel", *parts.columns.drop("panel")]]
     if suffix == ".parquet":
         buffer = BytesIO()

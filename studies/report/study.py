@@ -59,8 +59,8 @@ def _page(
     for name, summary in results.summaries.items():
         by = study.panel(name).method_dim or ""
         is_labelled = by in summary.dims
-        for method, found in stored_audits(summary, by).items() if is_labelled else ():
-            notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(found)}.".strip()
+        for method, losses in stored_audits(summary, by).items() if is_labelled else ():
+            notes[method] = f"{notes.get(method, '')} Panel {name}: {describe_audit(losses)}.".strip()
             has_audits = True
         methods = summary[by].values.tolist() if is_labelled else ()
         explained |= {label_method(summary, by, method): notes.get(method, "") for method in methods}
@@ -97,7 +97,7 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
     """Return the table of the reached precision in a list, which is empty if no run had a precision as its target."""
     if not results.precision:
         return []
-    n_all = sum(one.n_asked for one in results.precision)
+    n_all = sum(needed.n_asked for needed in results.precision)
     meaning = (
         f"Monte Carlo error reached against {results.precision[0].target}, and the further evaluations and wall time "
         "after which every error is half of the bound"
@@ -106,16 +106,16 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
     heads = ("widest", "error", "asked", "estimate", late, "values", "evaluations", "to halve", "time to halve")
     rows = [
         (
-            one.widest,
-            f"{one.precision.error:.3g}" if one.is_known else "unknown",
-            f"{one.precision.bound:.3g}",
-            f"{one.precision.estimate:.4g}",
-            f"± {one.half_width:.2g}" if one.is_known else "unknown",
-            f"{one.precision.n:,}",
-            f"{one.n_asked:,}",
-            f"{one.n_more:,}" if one.is_known else "unknown",
-            f"{results.seconds * one.n_more / n_all:,.0f} s" if one.is_known else "unknown",
+            needed.widest,
+            f"{needed.precision.error:.3g}" if needed.is_known else "unknown",
+            f"{needed.precision.bound:.3g}",
+            f"{needed.precision.estimate:.4g}",
+            f"± {needed.half_width:.2g}" if needed.is_known else "unknown",
+            f"{needed.precision.n:,}",
+            f"{needed.n_asked:,}",
+            f"{needed.n_more:,}" if needed.is_known else "unknown",
+            f"{results.seconds * needed.n_more / n_all:,.0f} s" if needed.is_known else "unknown",
         )
-        for one in results.precision
+        for needed in results.precision
     ]
     return [(PageTable("precision", meaning, heads, rows), 1)]
