@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from mechanisms import Noise, posterior_from_release
+from mechanisms import Noise, NoisyCounts, posterior_from_release
 from mechanisms.core.noise import EXACT
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
-from mechanisms.inference import count_table
+from mechanisms.inference import noisy_counts
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
@@ -129,7 +129,7 @@ def test_shares_of_an_unknown_number_of_records_equal_enumeration(name, monkeypa
     np.testing.assert_allclose(found.table.mean()[:3], weights @ x, rtol=1e-7)
     check_shares(found, ALPHA, x, weights, tolerance={"rtol": 2e-7})
     assert np.all(found.mcse() == 0)
-    monkeypatch.setattr(count_table, "_PAIRS", 0)
+    monkeypatch.setattr(noisy_counts, "_PAIRS", 0)
     found = posterior_from_release(y, "multinomial", ALPHA, noise=noise, seen=seen, more=more, rng=rng)
     check_shares(found, ALPHA, x, weights, tolerance={"atol": 5 * 0.5 / np.sqrt(20_000)})
     assert np.all(found.mcse() > 0)
@@ -401,3 +401,50 @@ def test_counts_rounded_at_random_have_a_posterior(y, form, likelihood):
     posterior = posterior_from_release(y, "binomial", (1, 1), n=10, noise=EXACT, seen=form)
     weights = np.array([likelihood.get(count, 0) for count in range(11)], float)  # the prior of the count is uniform
     assert posterior.mean() == pytest.approx(weights @ (np.arange(11) + 1.0) / 12.0 / weights.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_counts_equal_those_of_the_function_with_the_same_values(name):
+    y, noise, seen, more = CASES[name]
+    counts = NoisyCounts("multinomial", y, noise, n=11, seen=seen or "value", more=more, relation=ADD)
+    ours = counts.posterior(ALPHA)
+    expected = posterior_from_release(
+        y, "multinomial", ALPHA, n=11, noise=noise, seen=seen or "value", more=more, relation=ADD
+    )
+    np.testing.assert_array_equal(ours.interval(), expected.interval())
+    assert repr(ours) == repr(expected)
+    assert ours.guarantee == counts.guarantee
+
+
+def test_counts_are_a_copy_that_cannot_change():
+    y = np.array([4.2, 5.1, 2.0])
+    counts = NoisyCounts("multinomial", y, GAUSS, n=11)
+    y[0] = 99.0
+    assert counts.posterior(ALPHA).release.tolist() == [4.2, 5.1, 2.0]
+    assert [value for _, value, _, _ in counts.measured] == [4.2, 5.1, 2.0]
+    assert (counts.k, counts.is_scalar, counts.is_surprising()) == (3, False, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("family must be binomial, multinomial, or poisson with exposure, got normal; use SumRelease",
+         {"family": "normal"}),
+        ("family must be poisson for exposure, got multinomial; pass n instead", {"exposure": 2.0}),
+        ("n must be None with exposure, got 11", {"family": "poisson", "exposure": 2.0}),
+        ("noise must be a Noise, EXACT or one per count, got 'laplace'; pass a Noise", {"noise": "laplace"}),
+        ("relation must be a Neighbouring", {"relation": "add-remove"}),
+        ("relation must be REPLACE_ONE for k-norm noise", {"noise": Noise("k-norm", 2.0), "relation": ADD}),
+        ("y must have one finite value per count, 3, got an array of shape .1, 3.", {"y": [[4.0, 5.0, 2.0]]}),
+        ("y must have one finite value per count, 2, got an array of shape .3,.", {"prior": (1, 1)}),
+        ("y must have one finite value per count, 1", {"family": "binomial"}),
+        (r"prior \(alpha\) must be given for the multinomial family", {"prior": None}),
+        ("rng must be a numpy Generator for shares of an unknown n", {"n": None}),
+    ],
+)  # fmt: skip
+def test_invalid_counts_are_refused_in_one_line(message, changes):
+    arguments = {"family": "multinomial", "y": [4.0, 5.0, 2.0], "noise": GAUSS, "n": 11, "prior": ALPHA, **changes}
+    prior = arguments.pop("prior")
+    with pytest.raises(ValueError, match=message) as caught:
+        NoisyCounts(**arguments).posterior(prior)
+    assert "\n" not in str(caught.value)
