@@ -164,11 +164,11 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         bound = log_prior.copy()
         if is_precise:
             bound += log_bound(model, marginal.to_theta(phi.ravel()), y).reshape(phi.shape)
-        known = bound >= peak - (_DEEP if is_precise else _UNDERFLOW)
-        found = np.empty(phi.shape)
-        for nodes in np.array_split(np.flatnonzero(known), len(panels)):
+        is_needed = bound >= peak - (_DEEP if is_precise else _UNDERFLOW)
+        log_likelihoods = np.empty(phi.shape)
+        for nodes in np.array_split(np.flatnonzero(is_needed), len(panels)):
             theta = marginal.to_theta(phi.ravel()[nodes])
-            found.ravel()[nodes], error.ravel()[nodes], steps = log_likelihood(model, theta, y)
+            log_likelihoods.ravel()[nodes], error.ravel()[nodes], steps = log_likelihood(model, theta, y)
             budget[0] -= steps
             if budget[0] < 0:
                 raise ValueError(
@@ -176,7 +176,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
                     f"{model.noise.scale * unit:.3g} and contributions with a range of {reach * unit:.3g}; choose "
                     "less precise noise, narrower bounds or a larger variance of a record"
                 )
-        return phi, np.where(known, found + log_prior, bound), error
+        return phi, np.where(is_needed, log_likelihoods + log_prior, bound), error
 
     edges = _first_edges(model, prior)
     assert model.bounds is not None
@@ -192,6 +192,17 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
         kept = zip((phi, log_integrand, error), evaluate(halves, float(log_integrand.max())), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
+    return _posterior_of_panels(model, prior, unit, phi, log_integrand, gap, error)
+
+
+def _posterior_of_panels(
+    model: ReleaseModel, prior: Floats, unit: float, phi: Floats, log_integrand: Floats, gap: float, error: Floats
+) -> QuadraturePosterior:
+    """Return the posterior from its log density at the nodes of resolved panels.
+
+    The errors are those of the likelihood at the nodes, and `gap` that of quadrature relative to the mass.
+    """
+    is_log, marginal = model.entry.code != NORMAL, model.entry.marginal
     grid, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, marginal.to_theta)
     grid = grid._replace(points=unit * grid.points, density=grid.density / unit)
     weights = np.exp(log_integrand - log_integrand.max()) * WEIGHTS * 0.5 * (phi[:, -1:] - phi[:, :1])

@@ -26,7 +26,7 @@ from scipy import optimize, special
 
 from mechanisms.core.arguments import Floats, describe, real_array, require_generator
 from mechanisms.core.metadata import find_entry
-from mechanisms.core.noise import Exact, Noise
+from mechanisms.core.noise import Exact, Noise, require_replacement
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.core.protocols import Posterior, validate_probabilities
@@ -34,7 +34,7 @@ from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, Family
 from mechanisms.inference.methods import Choice
-from mechanisms.inference.release_model import is_unlikely, require_replacement
+from mechanisms.inference.release_model import is_unlikely
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
 from mechanisms.tables.formats import Seen, Suppressed

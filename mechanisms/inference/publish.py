@@ -180,9 +180,9 @@ def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, 
     # The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of |u +
     # v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
     if model.bounds is None:
-        one = int(1 / unit)
-        totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]
-        return totals, one * int(model.sensitivity(relation))
+        per_record = int(1 / unit)
+        totals = [int(total) * per_record for total in np.atleast_1d(records.sum(axis=0)).tolist()]
+        return totals, per_record * int(model.sensitivity(relation))
     quotients = [int(q) for q in np.rint(model.contributions(records) / unit).tolist()]
     ends = (-1.0, 1.0) if model.entry.has_square else model.bounds
     low, high = (int(np.rint(end / unit)) for end in ends)

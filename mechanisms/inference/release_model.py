@@ -366,9 +366,3 @@ def is_unlikely(noise: Noise, apart: ArrayLike) -> NDArray[np.bool_]:
     """Return True where real noise exceeds a distance ≥ 0 with a probability below 1e-6."""
     z = np.asarray(apart) / noise.scale
     return (stats.norm.sf(z) if noise.power == 2 else 0.5 * np.exp(-z)) < _SURPRISE
-
-
-def require_replacement(noise: Noise | Exact, relation: Neighbouring) -> None:
-    """Raise ValueError for K-norm noise under addition or removal, which changes the sum of the counts."""
-    if isinstance(noise, Noise) and noise.sums_to_zero and relation is Neighbouring.ADD_OR_REMOVE_ONE:
-        raise ValueError("relation must be REPLACE_ONE for k-norm noise, as the sum is public; use geometric noise")

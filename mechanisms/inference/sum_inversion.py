@@ -82,21 +82,33 @@ def log_bound(model: ReleaseModel, theta: Floats, y: float) -> Floats:
     return np.minimum(_log_bounds(*_arguments(model, theta, y)), 0.0)
 
 
+class Records(NamedTuple):
+    """Family of the records, and their bounds."""
+
+    kind: int
+    low: float
+    high: float
+    clamps: bool  # True if records outside the bounds contribute the nearest bound, not 0
+
+
 def _arguments(model: ReleaseModel, theta: Floats, y: float) -> tuple[Any, ...]:
     """Return the arguments of the compiled functions."""
     assert model.bounds is not None
     a, b = map(float, model.bounds)
     theta = np.ascontiguousarray(theta, dtype=np.float64)
-    below, above = np.zeros((2, theta.size))
+    log_outside = np.zeros((2, theta.size))  # log probabilities of records below and above the bounds
     if model.entry.code == EXPONENTIAL:
         with np.errstate(divide="ignore"):
-            below, above = np.log(-np.expm1(-theta * a)), -theta * b
+            log_outside[:] = np.log(-np.expm1(-theta * a)), -theta * b
     elif model.entry.code == NORMAL:
-        below, above = special.log_ndtr(a - theta), special.log_ndtr(theta - b)
+        log_outside[:] = special.log_ndtr(a - theta), special.log_ndtr(theta - b)
     # Tilted Poisson distributions have at most 20 standard deviations, of at most √b.
     size = int(min(b - a + 1.0, 40.0 * math.sqrt(b) + 400.0)) if model.entry.code == POISSON else _NODES.size
-    noise, clamps = (model.noise.power, float(model.noise.scale)), model.outside == "clamp"
-    return model.entry.code, theta, below, above, a, b, clamps, model.n, float(y), noise, size
+    records, noise = (
+        Records(model.entry.code, a, b, model.outside == "clamp"),
+        (model.noise.power, float(model.noise.scale)),
+    )
+    return records, theta, log_outside, model.n, float(y), noise, size
 
 
 class Contribution(NamedTuple):
@@ -723,33 +735,36 @@ def _line_integral(line, reach, known, is_negligible, spent):
 
 
 @kernel
-def _contribution(kind, theta, log_below, log_above, a, b, clamps, x, weight):
+def _contribution(records, theta, log_below, log_above, x, weight):
     """Return the distribution of a contribution, given the log probabilities of records outside the bounds."""
-    if clamps:
+    kind, a, b = records.kind, records.low, records.high
+    if records.clamps:
         return Contribution(kind, theta, a, b, a, b, log_below, log_above, x, weight)
     return Contribution(kind, theta, a, b, 0.0, 0.0, _log_add(log_below, log_above), -math.inf, x, weight)
 
 
 @kernel
-def _log_likelihoods(kind, theta, below, above, a, b, clamps, n, y, noise, size):
+def _log_likelihoods(records, theta, log_outside, n, y, noise, size):
     """Return log likelihoods, bounds of their errors, and the number of steps, from the log probabilities outside."""
     log_likelihoods, error = np.empty((2, theta.size))
     spent = np.zeros(1, np.int64)
     x, weight = np.empty((2, size))
     for k in range(theta.size):
-        low, high = _poisson_tails(theta[k], a, b) if kind == POISSON else (below[k], above[k])
-        contribution = _contribution(kind, theta[k], low, high, a, b, clamps, x, weight)
+        below, above = log_outside[0, k], log_outside[1, k]
+        if records.kind == POISSON:
+            below, above = _poisson_tails(theta[k], records.low, records.high)
+        contribution = _contribution(records, theta[k], below, above, x, weight)
         log_likelihoods[k], error[k] = _log_likelihood(contribution, n, y, *noise, spent)
     return log_likelihoods, error, spent[0]
 
 
 @kernel
-def _log_bounds(kind, theta, below, above, a, b, clamps, n, y, noise, size):
+def _log_bounds(records, theta, log_outside, n, y, noise, size):
     """Return upper bounds of the log likelihoods, the terms of 0 and 1 records and a bound of others."""
     bounds, scale = np.empty(theta.size), noise[1]
     x, weight = np.empty((2, size))
     for k in range(theta.size):
-        contribution = _contribution(kind, theta[k], below[k], above[k], a, b, clamps, x, weight)
+        contribution = _contribution(records, theta[k], log_outside[0, k], log_outside[1, k], x, weight)
         rate = 1.0 / scale
         few = _log_add(_log_terms(contribution, n, y, rate, 0), _log_terms(contribution, n, y, rate, 1))
         bounds[k] = _log_add(few, _log_several(contribution, n, scale))

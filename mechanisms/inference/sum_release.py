@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import require_generator
+from mechanisms.core.noise import require_replacement
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import Choice, choose_method, fit_release
-from mechanisms.inference.release_model import ReleaseModel, require_replacement
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.tables import Theta
 
