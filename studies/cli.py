@@ -40,7 +40,7 @@ from studies.commands import (
     summaries,
     verifying,
 )
-from studies.commands.output import ERRORS, OUTPUT, OutputError, fail, guarded_streams, say
+from studies.output import ERRORS, OUTPUT, OutputError, fail, guarded_streams, say
 
 OWN_NUMBERS = "Releases of your own numbers"
 """Heading of the commands on private data of the user, the ``rich_help_panel`` of their registration."""

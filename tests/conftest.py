@@ -41,7 +41,7 @@ LONG = (
 # Files whose tests start clusters, servers or browsers and wait for them, so that they depend on the machine's timing.
 TIMING = (
     "test_adaptive.py", "test_address.py", "test_cluster.py", "test_cluster_check.py", "test_execution.py",
-    "test_faults.py", "test_foreign_stores.py", "test_isolate.py", "test_kill.py", "test_logs.py",
+    "test_faults.py", "test_foreign_stores.py", "test_isolate.py", "test_kill.py", "test_leftovers.py", "test_logs.py",
     "test_object_sessions.py", "test_page.py", "test_serve.py", "test_sessions.py", "test_slurm.py",
     "test_soak.py", "test_submission.py", "test_user_cluster.py", "test_worker_checks.py",
 )  # fmt: skip

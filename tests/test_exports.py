@@ -122,7 +122,7 @@ def test_changed_entry_keeps_its_fields_when_it_is_pickled():
 def test_function_with_the_name_of_its_module_is_exported_in_any_order_of_imports():
     code = "import mechanisms.counts.sensitivity, mechanisms\nprint(mechanisms.hellinger([2.0, 1.0], [1.0, 2.0]) > 0)"
     assert run_python(code) == "True\n"
-    assert mechanisms.core.hellinger is import_module("mechanisms.core.hellinger").hellinger
+    assert mechanisms.hellinger is import_module("mechanisms.core.hellinger").hellinger
 
 
 @pytest.mark.parametrize(

@@ -110,11 +110,11 @@ def count_distributions(
     outputs = np.concatenate(candidates)
 
     def log_pmf(index: int) -> Floats:
-        found = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
+        log_pmf_of_size = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
         if not added:
-            return found
+            return log_pmf_of_size
         extended = np.full(len(outputs), -np.inf)
-        extended[outputs.sum(axis=1) == datasets[index].sum()] = found
+        extended[outputs.sum(axis=1) == datasets[index].sum()] = log_pmf_of_size
         return extended
 
     return OutputDistributions(datasets, outputs, pairs, log_pmf, relation)
@@ -124,10 +124,10 @@ def require_auditable(n: int, labels: ArrayLike) -> None:
     """Raise ValueError if an audit would be too large; categories with equal labels (priors) are exchangeable."""
     n = validate_size(n)
     multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()
-    k, exchanges = sum(multiplicities), math.prod(math.factorial(each) for each in multiplicities)
+    k, exchanges = sum(multiplicities), math.prod(math.factorial(multiplicity) for multiplicity in multiplicities)
     n_candidates = count_candidates(n, k)
     # A pair of neighbours is defined by n − 1 shared records and the two categories of the other record.
     n_pairs = math.comb(n + k - 2, k - 1) * k * (k - 1) // (2 * exchanges)
     work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
-    what = "combinations of pairs and outputs, or equivalent work, in an exact audit"
-    require_at_most(MAX_AUDITED, what, work, n, k, "use fewer records, or a mechanism with a proof for every size")
+    limited = "combinations of pairs and outputs, or equivalent work, in an exact audit"
+    require_at_most(MAX_AUDITED, limited, work, n, k, "use fewer records, or a mechanism with a proof for every size")

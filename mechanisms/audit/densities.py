@@ -40,9 +40,10 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     if not lam:
         raise ValueError("orders must contain at least one order, got none; pass e.g. [2]")
     index = OutputDistributions(distributions, distributions, np.asarray(pairs), distributions.__getitem__).pairs
-    both = np.concatenate([index, index[:, ::-1]])
-    divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
-    first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
+    ordered_pairs = np.concatenate([index, index[:, ::-1]])
+    of_first, of_second = distributions[ordered_pairs[:, 0]], distributions[ordered_pairs[:, 1]]
+    divergences = [dirichlet_renyi(of_first, of_second, order) for order in lam]
+    first, second = (distributions[i] for i in ordered_pairs[int(np.argmax(divergences[0]))])
     category = int(np.argmin(first - second))
     witness = Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf)
     renyi = {order: float(values.max()) for order, values in zip(lam, divergences, strict=True)}

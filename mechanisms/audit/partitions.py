@@ -56,13 +56,13 @@ def adversarial_posteriors(
     known. The posteriors have shape (2, M): first decreased, then increased.
     """
     columns, outcome = np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
-    found = []
+    moved = []
     for sign in (-1.0, 1.0):
         columns[row], outcome[row] = 0.0, sign * _LEVERAGE**2
         if k > 0:
             columns[row, k - 1], outcome[row] = _LEVERAGE, sign * _SLOPE * _LEVERAGE
-        found.append(partition_statistics(columns, outcome, partition))
-    return coefficient_posterior(RegressionStatistics.stack(found), k, prior, error_variance, power)
+        moved.append(partition_statistics(columns, outcome, partition))
+    return coefficient_posterior(RegressionStatistics.stack(moved), k, prior, error_variance, power)
 
 
 def probability_distributions(
@@ -109,8 +109,8 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
         )
         ends, lengths = flatten(distribution.edges, unit), np.diff(flatten(edges, unit))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = distribution.log_masses[step] + np.log(lengths / (ends[step + 1] - ends[step]))
-        return np.where(lengths > 0, found, -np.inf)
+            log_mass = distribution.log_masses[step] + np.log(lengths / (ends[step + 1] - ends[step]))
+        return np.where(lengths > 0, log_mass, -np.inf)
 
     return OutputDistributions(np.arange(len(distributions)), edges[:-1], np.asarray(pairs), log_pmf)
 
@@ -164,10 +164,10 @@ def centred_losses(
     centre_loss = mean_loss = 0.0
     for scale in np.atleast_1d(np.asarray(scales, float)).tolist():
         centre_loss = max(
-            centre_loss, window_loss(*(mechanism.centre_distribution(each, scale) for each in (q, other_q)))
+            centre_loss, window_loss(*(mechanism.centre_distribution(quantiles, scale) for quantiles in (q, other_q)))
         )
         for centre in (float(np.median(q)), moved[1]):
-            low, high = (float(mechanism.clipped_mean(each, centre, 2 * scale)) for each in (q, other_q))
+            low, high = (float(mechanism.clipped_mean(quantiles, centre, 2 * scale)) for quantiles in (q, other_q))
             mean_loss = max(mean_loss, abs(high - low) / float(mechanism.noise_scale(2 * scale)))
     return scale_loss, centre_loss, mean_loss
 

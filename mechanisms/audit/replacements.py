@@ -178,8 +178,8 @@ def _distributions_on(
     rules = [_rule(low, high, n_panels, mechanism.radius) for low, high in box]
     nodes = _grid([points for points, _ in rules])
     log_weights = _grid([weights for _, weights in rules]).sum(axis=1)
-    base, each = _log_densities(mechanism, rows, others, nodes)
-    table = base + each + log_weights
+    base, log_likelihoods = _log_densities(mechanism, rows, others, nodes)
+    table = base + log_likelihoods + log_weights
     table -= logsumexp(table, axis=1, keepdims=True)
     return OutputDistributions(rows, nodes, np.array(list(combinations(range(len(rows)), 2))), table.__getitem__)
 
@@ -220,10 +220,10 @@ def _find_box(mechanism: GlmMechanism, rows: Floats, others: Floats, orders: Seq
     box = np.tile([-widest, widest], (d, 1))
     for _ in range(_MOST_MOVES):
         scan = [np.linspace(low, high, _SCAN[d]) for low, high in box]
-        base, each = _log_densities(mechanism, rows, others, _grid(scan))
+        base, log_likelihoods = _log_densities(mechanism, rows, others, _grid(scan))
         matters = np.zeros(base.size, dtype=bool)
-        for candidate in each:
-            loss, density = candidate - each, base + candidate
+        for candidate in log_likelihoods:
+            loss, density = candidate - log_likelihoods, base + candidate
             for log_integrand in (density + np.log1p(np.abs(loss)), *(density + (o - 1.0) * loss for o in orders)):
                 matters |= (log_integrand > log_integrand.max(axis=1, keepdims=True) - _NEGLIGIBLE).any(axis=0)
         matters = matters.reshape([_SCAN[d]] * d)

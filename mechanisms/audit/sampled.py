@@ -261,7 +261,7 @@ def _choose(bins: _Division, half: int, delta: float, alpha: float) -> Iterator[
     first, second = (np.bincount(label[:half], minlength=bins.size) for label in bins.labels)
     for p, q, later in ((first, second, bins.labels), (second, first, bins.labels[::-1])):
         order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
-        likely, unlikely = (each[order] if bins.n_singles else np.cumsum(each[order]) for each in (p, q))
+        likely, unlikely = (draws[order] if bins.n_singles else np.cumsum(draws[order]) for draws in (p, q))
         bounds = _lower_bounds(likely, unlikely, half, delta, alpha / max(bins.n_singles, 1))
         best = int(np.argmax(bounds))
         event = np.isin(np.arange(bins.size), order[best] if bins.n_singles else order[: best + 1])

@@ -76,8 +76,10 @@ def audit_sums(
     1.0 0.0 [] against [[0.0, 0.0, 1.0]], output [0.0, 0.0, 0.0]
     """
     family = find_entry(MODELS, family, "family")
-    given = np.atleast_1d(np.asarray(noise_scale, dtype=object))
-    scales = [validate_positive("noise_scale", scale, "pass sensitivity / epsilon") for scale in given]
+    scales = [
+        validate_positive("noise_scale", scale, "pass sensitivity / epsilon")
+        for scale in np.atleast_1d(np.asarray(noise_scale, dtype=object))
+    ]
     if len(scales) not in (1, 1 + family.has_square):
         raise ValueError(f"noise_scale must be one number, got {len(scales)}; pass one scale")
     for epsilon in epsilons:
@@ -87,9 +89,9 @@ def audit_sums(
     model = ReleaseModel(family.name, 1, Noise("laplace", 1.0), limits, outside)
     records = _extreme_records(model, scales[0] / scales[-1])
     if validate_relation(relation) is Neighbouring.REPLACE_ONE:
-        pairs = [([one], [other]) for one, other in itertools.combinations(records, 2)]
+        pairs = [([first], [second]) for first, second in itertools.combinations(records, 2)]
     else:
-        pairs = [([], [one]) for one in records]
+        pairs = [([], [record]) for record in records]
     witness, deltas = Witness(None, None, None, -1.0), dict.fromkeys(map(float, epsilons), 0.0)
     for first, second in pairs:
         sums, other_sums = (_statistic(model, data) for data in (first, second))
@@ -113,8 +115,8 @@ def _extreme_records(model: ReleaseModel, ratio: float) -> list[Any]:
     if model.bounds is None:
         return [np.float64(low), np.float64(high)]
     a, b = model.bounds
-    whole = model.entry.integer_records
-    outside = [a - 1.0, b + 1.0] if whole else [math.nextafter(a, -math.inf), math.nextafter(b, math.inf)]
+    are_integers = model.entry.integer_records
+    outside = [a - 1.0, b + 1.0] if are_integers else [math.nextafter(a, -math.inf), math.nextafter(b, math.inf)]
     vertices = [v for v in (-0.5 / ratio, 0.0, 0.5 / ratio) if a <= v <= b] if model.entry.has_square else []
     return [np.float64(record) for record in (*outside, a, b, *vertices) if low <= record <= high]
 

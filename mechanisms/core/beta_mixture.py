@@ -47,8 +47,8 @@ class BinomialMixture(Posterior):
         if alpha.size <= _MANY or np.ndim(self.n):
             return weighted_sum(special.betainc(alpha, beta, values[..., None]), self.weights)
         inside = np.clip(values.ravel(), 1e-300, 1.0 - 1e-16)
-        found = _Runs([self], values.size).evaluate(inside)[0].reshape(values.shape)
-        return np.where(values == 0.0, 0.0, np.where(values == 1.0, 1.0, found))[()]
+        cdf = _Runs([self], values.size).evaluate(inside)[0].reshape(values.shape)
+        return np.where(values == 0.0, 0.0, np.where(values == 1.0, 1.0, cdf))[()]
 
     def mean(self) -> float:
         """Return the posterior mean E[θ | y]."""
@@ -83,7 +83,7 @@ class BinomialMixture(Posterior):
 def mixture_quantiles(mixtures: Sequence[BinomialMixture], p: Floats) -> Floats:
     """Return quantiles of several mixtures, shape (p, mixtures), by Newton's method and bisection for all at once."""
     runs = _Runs(mixtures, p.size)
-    moments = np.array([(one.mean(), one.std()) for one in mixtures])
+    moments = np.array([(mixture.mean(), mixture.std()) for mixture in mixtures])
     target = np.repeat(p, len(mixtures))
     x = np.clip(moments[:, 0] + special.ndtri(p)[:, None] * moments[:, 1], 0.1 * moments[:, 0], None).ravel()
     low, high = np.zeros(x.size), np.ones(x.size)
@@ -106,14 +106,14 @@ class _Runs:
 
     def __init__(self, mixtures: Sequence[BinomialMixture], repeats: int) -> None:
         parts = []
-        for j, one in enumerate(mixtures):
-            alpha, beta = one._components()
+        for j, mixture in enumerate(mixtures):
+            alpha, beta = mixture._components()
             first = np.flatnonzero(
                 (np.diff(alpha, prepend=np.nan) != 1.0) | (np.diff(alpha + beta, prepend=0.0) != 0.0)
             )
             parts.append((np.full(first.size, j), alpha[first], beta[first], np.diff(np.append(first, alpha.size))))
         query, alpha, beta, size = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        weights = np.concatenate([one.weights for one in mixtures])
+        weights = np.concatenate([mixture.weights for mixture in mixtures])
         self.cumulative = np.concatenate([np.cumsum(run) for run in np.split(weights, np.cumsum(size)[:-1])])
         self.offset = np.tile(np.cumsum(size) - size, repeats)
         self.query = (len(mixtures) * np.arange(repeats)[:, None] + query).ravel()

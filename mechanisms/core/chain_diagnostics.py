@@ -39,8 +39,8 @@ def diagnose_chains(draws: ArrayLike) -> tuple[Floats, Floats]:
     # An odd draw in the middle belongs to neither half.
     halves = np.stack([chains[..., :half], chains[..., n_draws - half :]], axis=-2).reshape(-1, 2 * n_chains, half)
     rows = max(1, _BLOCK // (n_chains * n_draws))
-    found = [_diagnose(halves[start : start + rows]) for start in range(0, len(halves), rows)]
-    rhat, ess = np.concatenate(found, axis=1) if found else np.empty((2, 0))
+    diagnostics = [_diagnose(halves[start : start + rows]) for start in range(0, len(halves), rows)]
+    rhat, ess = np.concatenate(diagnostics, axis=1) if diagnostics else np.empty((2, 0))
     return rhat.reshape(sets), ess.reshape(sets)
 
 

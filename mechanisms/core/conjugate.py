@@ -46,13 +46,13 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
             f"counts must be integers >= 0, got an invalid value at position {np.argmin(is_count)}; "
             "pass the number of records in each category"
         )
-    whole = values.astype(np.int64)
-    total = int(whole.sum())
+    records = values.astype(np.int64)
+    total = int(records.sum())
     if total < 1:
         raise ValueError(f"counts must sum to at least 1, got {total}; pass the counts of at least one record")
     if n is not None and total != n:
         raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
-    return whole
+    return records
 
 
 def _require_categories(name: str, values: Floats, k: int | None) -> None:

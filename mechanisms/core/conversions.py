@@ -147,8 +147,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if _log_gaussian_delta(mu, 0.0) <= target:
         return 0.0
     high = mu * (mu / 2 + math.sqrt(-2.0 * target))  # δ(ε) ≤ Φ(μ/2 − ε/μ) ≤ exp(−(ε/μ − μ/2)²/2)
-    found = brentq(lambda epsilon: _log_gaussian_delta(mu, epsilon) - target, 0.0, high, xtol=1e-300, rtol=_TOLERANCE)
-    return found * (1.0 + 2.0 * _TOLERANCE)
+    epsilon = brentq(lambda epsilon: _log_gaussian_delta(mu, epsilon) - target, 0.0, high, xtol=1e-300, rtol=_TOLERANCE)
+    return epsilon * (1.0 + 2.0 * _TOLERANCE)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -158,8 +158,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     low, high = 2.0 * epsilon / (root + math.sqrt(root**2 + 2.0 * epsilon)), _LARGEST_MU  # as in `gaussian_epsilon`
     if _log_gaussian_delta(high, epsilon) <= target:
         return high
-    found = brentq(lambda mu: _log_gaussian_delta(mu, epsilon) - target, low, high, xtol=1e-300, rtol=_TOLERANCE)
-    return found * (1.0 - 2.0 * _TOLERANCE)
+    mu = brentq(lambda mu: _log_gaussian_delta(mu, epsilon) - target, low, high, xtol=1e-300, rtol=_TOLERANCE)
+    return mu * (1.0 - 2.0 * _TOLERANCE)
 
 
 def _log_gaussian_delta(mu: float, epsilon: float) -> float:

@@ -271,18 +271,18 @@ class Audit:
         if isinstance(guarantee, ConcentratedGuarantee):
             return self._check_concentrated(guarantee)
         value, stated, rounding, uncertain = self.epsilon, guarantee.epsilon, self.rounding, 0.0
-        found, broken, at, shown = "loses", "loses", "", _nats
+        verb, broken, at, shown = "loses", "loses", "", _nats
         if isinstance(guarantee, RenyiGuarantee):
             value = _audited(self.renyi, "order", guarantee.order)
             rounding = self.renyi_rounding.get(guarantee.order, 0.0)
-            found, broken, at, shown = "reaches", "reaches", "; worst ratio", "{:.6g}".format
+            verb, broken, at, shown = "reaches", "reaches", "; worst ratio", "{:.6g}".format
         elif not guarantee.is_pure and exceeds(value, stated, rounding):
             value, stated = _audited(self.deltas, "epsilon", guarantee.epsilon), guarantee.delta
             rounding, uncertain = 0.0, self.delta_rounding.get(guarantee.epsilon, 0.0)
-            found, broken, at, shown = "delta", "delta is", "; worst ratio", "{:.3g}".format
+            verb, broken, at, shown = "delta", "delta is", "; worst ratio", "{:.3g}".format
         slack = stated - value
         if not exceeds(value - uncertain, stated, rounding):
-            return Verdict(True, slack, f"within {guarantee}: {found} {shown(value)}, slack {shown(max(slack, 0.0))}")
+            return Verdict(True, slack, f"within {guarantee}: {verb} {shown(value)}, slack {shown(max(slack, 0.0))}")
         excess = format_excess(value, stated, shown(value))
         return Verdict(False, slack, f"broken: stated {guarantee}, {broken} {excess}{at} at {self.witness}")
 
@@ -293,19 +293,19 @@ class Audit:
         order = min(verdicts, key=lambda order: (verdicts[order].holds, verdicts[order].slack / order))
         worst = verdicts[order]
         if worst.holds:
-            text = f"within {guarantee} at orders {', '.join(f'{each:g}' for each in verdicts)}"
+            text = f"within {guarantee} at orders {', '.join(f'{order:g}' for order in verdicts)}"
         else:
             text = f"broken: stated {guarantee}; {worst.text}"
         return Verdict(worst.holds, worst.slack / order, text)
 
 
-def _audited(found: dict[float, float], name: str, value: float) -> float:
+def _audited(audited: dict[float, float], name: str, value: float) -> float:
     """Return the value that was found at an ε or an order; raise ValueError if there is none."""
-    if value not in found:
+    if value not in audited:
         raise ValueError(
-            f"{name} must be one of the audited {list(found)}, got {value:g}; add it to `{name}s` of the audit"
+            f"{name} must be one of the audited {list(audited)}, got {value:g}; add it to `{name}s` of the audit"
         )
-    return found[value]
+    return audited[value]
 
 
 def exceeds(loss: Any, stated: Any, rounding: float = 0.0) -> Any:
@@ -368,11 +368,12 @@ def audit_distributions(
     pairs = distributions.pairs[np.lexsort((distributions.pairs[:, 1], distributions.pairs[:, 0]))]
     parts = np.array_split(pairs, min(n_threads, len(pairs)))
     with ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts)), parts))
-    worst = max(found, key=lambda part: part.epsilon)
+        audit_part = partial(_audit_part, distributions, epsilons, orders, CACHE_BYTES // len(parts))
+        losses_of_parts = list(pool.map(audit_part, parts))
+    worst = max(losses_of_parts, key=lambda part: part.epsilon)
     omitted, sizes = distributions.omitted, (len(pairs), len(distributions.outputs))
-    deltas, certain_deltas = np.max([part.deltas for part in found], axis=0).tolist()
-    renyi, certain_renyi = np.max([part.renyi for part in found], axis=0).tolist()
+    deltas, certain_deltas = np.max([part.deltas for part in losses_of_parts], axis=0).tolist()
+    renyi, certain_renyi = np.max([part.renyi for part in losses_of_parts], axis=0).tolist()
     profile = {float(e): min(delta + omitted, 1.0) for e, delta in zip(epsilons, deltas, strict=True)}
     if omitted:
         first, second = (distributions.datasets[place] for place in worst.pair)
@@ -382,9 +383,9 @@ def audit_distributions(
     curve = dict(zip(map(float, orders), renyi, strict=True))
     return Audit(
         worst.epsilon, _witness(distributions, *worst.pair), profile, curve, *sizes, relation=distributions.relation,
-        rounding=_excess(worst.epsilon, max(part.certain for part in found)),
-        delta_rounding={float(e): profile[e] - each for e, each in zip(epsilons, certain_deltas, strict=True)},
-        renyi_rounding={float(o): _excess(curve[o], each) for o, each in zip(orders, certain_renyi, strict=True)},
+        rounding=_excess(worst.epsilon, max(part.certain for part in losses_of_parts)),
+        delta_rounding={float(e): profile[e] - delta for e, delta in zip(epsilons, certain_deltas, strict=True)},
+        renyi_rounding={float(o): _excess(curve[o], loss) for o, loss in zip(orders, certain_renyi, strict=True)},
     )  # fmt: skip
 
 
@@ -403,7 +404,7 @@ def _witness(distributions: OutputDistributions, first: int, second: int) -> Wit
 
 
 @dataclass(repr=False)
-class _Found:
+class _LargestLosses:
     deltas: Floats  # largest values, and largest values that are certain, shape (2, number of ε)
     renyi: Floats  # shape (2, number of orders)
     pair: tuple[int, int] = (0, 0)
@@ -413,28 +414,28 @@ class _Found:
 
 def _audit_part(
     distributions: OutputDistributions, epsilons: Sequence[float], orders: Sequence[float], cache: int, pairs: Integers
-) -> _Found:
-    found = _Found(np.zeros((2, len(epsilons))), np.zeros((2, len(orders))))
+) -> _LargestLosses:
+    largest = _LargestLosses(np.zeros((2, len(epsilons))), np.zeros((2, len(orders))))
     distribution = cached_log_pmf(distributions, cache)
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
         high, low, certain = divergences.extremes(here, there)
-        loss, found.certain = max(high, -low), max(found.certain, certain)
-        if loss > found.epsilon:
-            found.epsilon, found.pair = loss, (first, second)
+        loss, largest.certain = max(high, -low), max(largest.certain, certain)
+        if loss > largest.epsilon:
+            largest.epsilon, largest.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
-                if divergences.hockey_stick_bound(up, down, epsilon) > found.deltas[0, i]:
+                if divergences.hockey_stick_bound(up, down, epsilon) > largest.deltas[0, i]:
                     losses = divergences.log_ratios(log_p, log_q)
-                    certainly = losses - divergences.rounding_errors(log_p, log_q)
-                    values = [divergences.hockey_stick(log_p, each, epsilon) for each in (losses, certainly)]
-                    found.deltas[:, i] = np.maximum(found.deltas[:, i], values)
+                    certain_losses = losses - divergences.rounding_errors(log_p, log_q)
+                    values = [divergences.hockey_stick(log_p, loss, epsilon) for loss in (losses, certain_losses)]
+                    largest.deltas[:, i] = np.maximum(largest.deltas[:, i], values)
             for i, order in enumerate(orders):
-                if divergences.renyi_bound(up, down, order) > found.renyi[0, i]:
+                if divergences.renyi_bound(up, down, order) > largest.renyi[0, i]:
                     divergence = divergences.renyi_divergence(log_p, log_q, order)
                     error = divergences.renyi_error(log_p, log_q, order) if divergence < math.inf else 0.0
-                    found.renyi[:, i] = np.maximum(found.renyi[:, i], [divergence, divergence - error])
-    return found
+                    largest.renyi[:, i] = np.maximum(largest.renyi[:, i], [divergence, divergence - error])
+    return largest
 
 
 def _nats(loss: float) -> str:

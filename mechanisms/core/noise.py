@@ -324,12 +324,12 @@ def _discrete_gaussian_log_normaliser(scale: float, d: int) -> float:
     """Return d·ln Σ_z exp(−z²/(2·scale²)); for scales above 1 by Poisson's summation formula."""
     j = np.arange(1.0, 11.0)
     if scale > 1.0:
-        one = 0.5 * math.log(2.0 * math.pi) + math.log(scale) + math.log1p(
+        log_sum = 0.5 * math.log(2.0 * math.pi) + math.log(scale) + math.log1p(
             2.0 * float(np.exp(-2.0 * (math.pi * scale * j) ** 2).sum())
         )  # fmt: skip
     else:
-        one = math.log1p(2.0 * float(np.exp(-0.5 * (j / scale) ** 2).sum()))
-    return d * one
+        log_sum = math.log1p(2.0 * float(np.exp(-0.5 * (j / scale) ** 2).sum()))
+    return d * log_sum
 
 
 def _log_one_minus_exp(x: float) -> float:

@@ -207,7 +207,7 @@ def _raise_profile(log_p, log_q, step, deltas):
     All terms are positive, so the relative error of small δ is small, too.
     """
     last = deltas.size - 1
-    own, own_tilted = np.zeros(deltas.size), np.zeros(deltas.size)
+    excess, tilted_mass = np.zeros(deltas.size), np.zeros(deltas.size)
     for i in range(log_p.size):
         if log_p[i] == -math.inf:
             continue
@@ -216,12 +216,12 @@ def _raise_profile(log_p, log_q, step, deltas):
             continue
         place = last if loss >= last * step else int(loss / step)
         p, tilt = max(math.exp(log_p[i]), _LEAST), math.exp(place * step - loss)
-        own[place] += max(0.0, p * -math.expm1(place * step - loss))
-        own_tilted[place] += p * tilt
+        excess[place] += max(0.0, p * -math.expm1(place * step - loss))
+        tilted_mass[place] += p * tilt
     decay, rise = math.exp(-step), -math.expm1(-step)
-    delta, tilted = own[last], own_tilted[last]
+    delta, tilted = excess[last], tilted_mass[last]
     deltas[last] = max(deltas[last], delta)
     for place in range(last - 1, -1, -1):
-        delta += tilted * rise + own[place]
-        tilted = tilted * decay + own_tilted[place]
+        delta += tilted * rise + excess[place]
+        tilted = tilted * decay + tilted_mass[place]
         deltas[place] = max(deltas[place], delta)

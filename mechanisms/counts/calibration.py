@@ -134,13 +134,13 @@ def search_rate(
     target = epsilon
     for _ in range(_ROUNDS):
         rate = largest_rate(active, target)
-        found = audit_distributions(OutputDistributions(datasets, candidates, pairs, partial(log_pmf, rate=rate)))
-        if active.size and found.epsilon <= epsilon:
-            return rate, found.epsilon
-        near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
+        audit = audit_distributions(OutputDistributions(datasets, candidates, pairs, partial(log_pmf, rate=rate)))
+        if active.size and audit.epsilon <= epsilon:
+            return rate, audit.epsilon
+        near = np.abs(datasets - audit.witness.dataset).sum(axis=1) <= 4
         wider = np.union1d(active, np.flatnonzero(near[pairs].all(axis=1)))
         if wider.size == active.size:
-            target -= 2.0 * (found.epsilon - epsilon)  # the loss exceeds ε by rounding only
+            target -= 2.0 * (audit.epsilon - epsilon)  # the loss exceeds ε by rounding only
         active = wider
     raise AssertionError(f"no private rate after {_ROUNDS} audits: n = {candidates[0].sum()}, epsilon = {epsilon}")
 
@@ -168,7 +168,7 @@ class _PrivateRates:
         # The largest private rate l at which ln Z was computed, ln Z(l), and a bound on −d ln Z/dm, per data set.
         self._rates = np.zeros(self._indices.size)
         self._log_z = np.full(self._indices.size, self._log_n_outputs)
-        self._slopes = np.array([each.max() for each in self._distances]) / self._scales
+        self._slopes = np.array([distances.max() for distances in self._distances]) / self._scales
         self._exceeding = 0  # the pair that exceeded epsilon at the last rate that is not private
 
     def __call__(self, rate: float) -> bool:

@@ -128,10 +128,10 @@ def log_coset_sum(m: int, sums: Integers, noise_std: float) -> Floats:
         scale = (m - 1) / 2 * math.log(2 * math.pi * noise_std**2) - 0.5 * math.log(m)
         return scale - np.square(sums) / (2.0 * m * noise_std**2)
     reach = math.ceil(30 * noise_std) + int(np.abs(sums).max(initial=0)) + 1
-    one = np.exp(-np.square(np.arange(-reach, reach + 1)) / (2.0 * noise_std**2))
-    total = one
+    weights = np.exp(-np.square(np.arange(-reach, reach + 1)) / (2.0 * noise_std**2))
+    total = weights
     for _ in range(m - 1):
-        total = np.convolve(total, one)
+        total = np.convolve(total, weights)
     with np.errstate(divide="ignore"):
         return np.log(total[total.size // 2 + sums])
 

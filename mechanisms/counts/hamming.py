@@ -441,12 +441,12 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
                 ratio = normalisers[_rank_sorted(counts, n_sorted)] / normalisers[rank]
                 if max(ratio, 1.0 / ratio) > largest:
                     largest = max(ratio, 1.0 / ratio)
-                    one, other = (1, 0) if ratio > 1.0 else (0, 1)
+                    upper, lower = (1, 0) if ratio > 1.0 else (0, 1)
                     for category in range(k):
-                        pair[one, category] = counts[category]
-                        pair[other, category] = counts[category]
-                    pair[other, taker] -= 1
-                    pair[other, giver] += 1
+                        pair[upper, category] = counts[category]
+                        pair[lower, category] = counts[category]
+                    pair[lower, taker] -= 1
+                    pair[lower, giver] += 1
                 counts[taker] -= 1
                 counts[giver] += 1
         _next_sorted(counts)

@@ -150,7 +150,7 @@ def _enumerate(counts, n, reach, statistics):
     # Totals over the entries before a level: their sum, records above and below the true counts, and zeros.
     total, excess, lack = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     zeros = np.zeros(k, dtype=np.int64)
-    found, level = 0, 0
+    n_values, level = 0, 0
     s[0] = max(counts[0] - reach, 0) - 1
     last = k - 1
     while level >= 0:
@@ -174,10 +174,10 @@ def _enumerate(counts, n, reach, statistics):
             if excess[last] + max(value - counts[last], 0) <= reach:
                 if statistics.shape[0] > 0:
                     for category in range(last):
-                        statistics[found, category] = s[category]
-                    statistics[found, last] = value
-                found += 1
-    return found
+                        statistics[n_values, category] = s[category]
+                    statistics[n_values, last] = value
+                n_values += 1
+    return n_values
 
 
 _OMITTED = 1e-14  # largest probability of the noise that is omitted from an exact mean

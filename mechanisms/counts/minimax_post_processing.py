@@ -100,13 +100,13 @@ def minimax_post_processing(prior: Floats, n: int, epsilon: float, slack: float 
     It exceeds the smallest by at most a relative `slack`, which lowers the average of E_c over data sets. Raises
     ValueError if the program is too large, or the lower bound does not verify its solution.
     """
-    found = _solve(tuple(prior.tolist()), n, epsilon, slack)
-    largest = found.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
-    if not found.worst_case <= largest:
+    table = _solve(tuple(prior.tolist()), n, epsilon, slack)
+    largest = table.smallest_worst_case * (1.0 + slack) * (1.0 + _EXCESS)
+    if not table.worst_case <= largest:
         raise ValueError(
-            f"the worst case must be at most {largest:.3g}, got {found.worst_case:.3g}; use a smaller epsilon or k-norm"
+            f"the worst case must be at most {largest:.3g}, got {table.worst_case:.3g}; use a smaller epsilon or k-norm"
         )
-    return found
+    return table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,12 +212,14 @@ class _Program:
         else:
             cost = np.append(self.model @ rows, 0.0)
             upper, bound = np.column_stack([rows, np.zeros(len(rows))]), np.full(len(rows), largest)
-        ones = np.ones(self.chosen.size)
-        found = linprog(cost, A_ub=upper, b_ub=bound, A_eq=totals, b_eq=ones, bounds=(0, None), method="highs-ds")
-        if found.status != 0:
-            raise ArithmeticError(f"the linear program with {n_columns} columns was not solved: {found.message}")
-        prices = np.maximum(-found.ineqlin.marginals, 0.0)
-        return _Solution(found.x[:-1], float(found.fun), prices, found.eqlin.marginals)
+        optimum = linprog(
+            cost, A_ub=upper, b_ub=bound, A_eq=totals, b_eq=np.ones(self.chosen.size), bounds=(0, None),
+            method="highs-ds",
+        )  # fmt: skip
+        if optimum.status != 0:
+            raise ArithmeticError(f"the linear program with {n_columns} columns was not solved: {optimum.message}")
+        prices = np.maximum(-optimum.ineqlin.marginals, 0.0)
+        return _Solution(optimum.x[:-1], float(optimum.fun), prices, optimum.eqlin.marginals)
 
 
 @lru_cache(maxsize=64)
@@ -227,17 +229,17 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, slack: float) -> Po
         program.add(class_orbit, output)
     lower = 0.0
     for _ in range(_MAX_ROUNDS):
-        found = program.minimise(None)
-        prices = found.prices / found.prices.sum()
+        solution = program.minimise(None)
+        prices = solution.prices / solution.prices.sum()
         lower = max(lower, float(program.costs(prices).min(axis=1).sum()))
-        if found.minimum <= lower * (1.0 + _GAP) or not program.generate(prices, found.values):
+        if solution.minimum <= lower * (1.0 + _GAP) or not program.generate(prices, solution.values):
             break
-    largest = found.minimum * (1.0 + slack)
+    largest = solution.minimum * (1.0 + slack)
     for _ in range(_MAX_ROUNDS):
-        found = program.minimise(largest)
-        if not program.generate(found.prices + program.model, found.values):
+        solution = program.minimise(largest)
+        if not program.generate(solution.prices + program.model, solution.values):
             break
-    return _tabulate(program, found.shares, lower)
+    return _tabulate(program, solution.shares, lower)
 
 
 def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing:
@@ -261,7 +263,7 @@ def _tabulate(program: _Program, shares: Floats, lower: float) -> PostProcessing
     table /= np.bincount(of_class, table)[of_class]
     rows = zip(program.outputs, program.distance, strict=True)
     weights = ((np.exp(program.classes.log_pmf(c))[of_class] * table, distance[outputs]) for c, distance in rows)
-    expected = np.array([float(weighted_sum(*each)) for each in weights])
+    expected = np.array([float(weighted_sum(shares, distances)) for shares, distances in weights])
     for array in (of_class, outputs, table, expected):
         array.flags.writeable = False
     return PostProcessing(program.classes, of_class, outputs, table, expected, lower)

@@ -128,8 +128,8 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float) -> OptimalDistribut
 
     kept = np.isin(first, chosen)
     forward = np.stack([pair_class[first[kept]].ravel(), pair_class[second[kept]].ravel()])
-    both = np.unique(np.concatenate([forward, forward[::-1]], axis=1), axis=1)
-    high, low = both[:, both[0] != both[1]]
+    class_pairs = np.unique(np.concatenate([forward, forward[::-1]], axis=1), axis=1)
+    high, low = class_pairs[:, class_pairs[0] != class_pairs[1]]
     row = np.arange(high.size)
     shape = (high.size, n_variables)
     privacy = sparse.csr_array((np.ones(high.size), (row, high)), shape) - math.exp(epsilon) * sparse.csr_array(

@@ -115,8 +115,8 @@ PERMUTE_AND_FLIP = Mechanism(
 
 def require_flip_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets to audit permute-and-flip."""
-    what, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
-    conjugate.require_at_most(MAX_FLIP_CALIBRATED, what, conjugate.count_candidates(n, k), n, k, advice)
+    limited, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
+    conjugate.require_at_most(MAX_FLIP_CALIBRATED, limited, conjugate.count_candidates(n, k), n, k, advice)
 
 
 def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
@@ -143,10 +143,10 @@ def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
         order = active.tolist()
 
         def is_private(rate: float) -> bool:
-            each = cache(partial(log_pmf, rate=rate))
+            log_pmf_at = cache(partial(log_pmf, rate=rate))
             for place, pair in enumerate(order):
                 first, second = pairs[pair].tolist()
-                if float(np.abs(each(first) - each(second)).max()) > target:
+                if float(np.abs(log_pmf_at(first) - log_pmf_at(second)).max()) > target:
                     order.insert(0, order.pop(place))  # this pair probably exceeds the target at the next rate as well
                     return False
             return True

@@ -82,10 +82,10 @@ def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
         raise ValueError(
             f"order must be finite and >= 1, got {lam[~((lam >= 1) & np.isfinite(lam))][0]}; pass 1 or more"
         )
-    given = np.asarray(start, dtype=np.float64), np.asarray(move, dtype=np.float64), lam
-    result = np.empty(np.broadcast_shapes(*(values.shape for values in given)))
+    arguments = np.asarray(start, dtype=np.float64), np.asarray(move, dtype=np.float64), lam
+    result = np.empty(np.broadcast_shapes(*(values.shape for values in arguments)))
     # copies, because numba warns of views that broadcasting returns without a change of size
-    flat = (np.array(np.broadcast_to(values, result.shape), order="C").reshape(-1) for values in given)
+    flat = (np.array(np.broadcast_to(values, result.shape), order="C").reshape(-1) for values in arguments)
     _fill_cells(*flat, _NODES, _WEIGHTS, result.reshape(-1))
     return result
 

@@ -156,8 +156,8 @@ class GaussianDraw(OutputDistribution):
         theta = np.log(np.asarray(values, dtype=np.float64))[..., None]
         released, probabilities = self.mechanism.successes_distribution(int(self.counts[0]))
         first, second = self.mechanism.prior[0] + released, self.mechanism.prior[1] + self.mechanism.n - released
-        each = (first - 1) * theta[..., 0, :] + (second - 1) * theta[..., 1, :] - special.betaln(first, second)
-        return special.logsumexp(each, b=probabilities, axis=-1)
+        log_densities = (first - 1) * theta[..., 0, :] + (second - 1) * theta[..., 1, :] - special.betaln(first, second)
+        return special.logsumexp(log_densities, b=probabilities, axis=-1)
 
 
 def gaussian_mechanism(

@@ -79,8 +79,8 @@ def _cloglog_log_likelihood(predictors: Floats, labels: Floats) -> Floats:
     with np.errstate(over="ignore"):  # infinite for η ≥ 710, where the label 0 has probability 0
         rate = np.exp(predictors)
     tiny = rate < 1e-300  # ln(1 − exp(−rate)) equals η in double precision
-    one = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
-    return np.where(labels > 0.5, one, -rate)
+    log_success = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
+    return np.where(labels > 0.5, log_success, -rate)
 
 
 LINKS: dict[str, Link] = register(
@@ -237,8 +237,8 @@ def glm_mechanism(
     """
     method, function = find_entry(GLM_MECHANISMS, name), find_entry(LINKS, link, "link")
     n = validate_size(n)
-    for what, value in (("beta", beta), ("norm_bound", norm_bound)):
-        validate_positive(what, value, "choose it independently of the data")
+    for argument, value in (("beta", beta), ("norm_bound", norm_bound)):
+        validate_positive(argument, value, "choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     mu = gaussian_mu(epsilon, delta) if method.budget == "gaussian" else 0.0  # type: ignore[arg-type]  # refuses None
     if method.logistic_only and function.name != "logistic":

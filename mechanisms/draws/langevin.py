@@ -140,14 +140,14 @@ def last_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound:
         n_steps = min(math.log(_START) / math.log1p(-max(step * precision / 2, _TINY)), 2.0 * _MOST_STEPS)
         return LangevinChain(n, precision, power, step, math.ceil(n_steps), norm_bound, last_only=True)
 
-    found = chain(1.0)
-    if found.guarantee.mu > target:
+    calibrated = chain(1.0)
+    if calibrated.guarantee.mu > target:
         low = min(1.0, target * math.sqrt(precision) / (2.0 * norm_bound))  # sufficient for an exact draw
         low, high = low * (1.0 - 1e-12), min(1.0, 1.2 * low)
-        found = chain(bisect(lambda power: chain(power).guarantee.mu <= target, low, high)[0])
-    if found.n_steps > _MOST_STEPS:
+        calibrated = chain(bisect(lambda power: chain(power).guarantee.mu <= target, low, high)[0])
+    if calibrated.n_steps > _MOST_STEPS:
         raise ValueError(f"the chain must end within {_MOST_STEPS:,} steps, got beta = {beta:g}; choose a larger beta")
-    return found
+    return calibrated
 
 
 def published_langevin(n: int, beta: float, epsilon: float, delta: float, norm_bound: float = 1.0) -> LangevinChain:

@@ -114,16 +114,16 @@ def log_likelihoods(signed: Floats, weights: Floats) -> Floats:
 def likelihood_range(state: ArrayLike, proposal: ArrayLike, norm_bound: float = 1.0) -> Floats:
     """Return a bound on the range of a logistic record's log-likelihood ratio between weights θ and θ', shape (...)."""
     # It is symmetric in the two vectors, at most 2c‖θ' − θ‖, and about half of it for small weights.
-    theta, other = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (state, proposal)))
+    theta, other = np.broadcast_arrays(*(np.asarray(weights, dtype=np.float64) for weights in (state, proposal)))
     change = other - theta
     squares = np.square(theta).sum(axis=-1), np.square(other).sum(axis=-1)
     length, distance = np.sqrt(np.minimum(*squares)), np.sqrt(np.square(change).sum(axis=-1))
     forward = np.where(squares[0] <= squares[1], (change * theta).sum(axis=-1), -(change * other).sum(axis=-1))
     along = np.where(length > 0, forward / np.where(length > 0, length, 1.0), distance)
     across = np.sqrt(np.maximum(distance**2 - along**2, 0.0))
-    found = np.empty(length.size)
-    _fill_ranges(length.ravel(), along.ravel(), across.ravel(), norm_bound, found)
-    return np.minimum(found.reshape(length.shape), 2.0 * norm_bound * distance)
+    ranges = np.empty(length.size)
+    _fill_ranges(length.ravel(), along.ravel(), across.ravel(), norm_bound, ranges)
+    return np.minimum(ranges.reshape(length.shape), 2.0 * norm_bound * distance)
 
 
 @kernel

@@ -268,18 +268,18 @@ def calibrate_renyi(
     """
     name = find_entry(RENYI_SAMPLERS, name).name
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
-    whole = renyi_sampler(name, prior, n, 1.0, public_counts)
-    spent = whole.renyi_epsilon(order)
+    sampler = renyi_sampler(name, prior, n, 1.0, public_counts)
+    spent = sampler.renyi_epsilon(order)
     if spent <= epsilon:
-        return whole
+        return sampler
     if not RENYI_SAMPLERS[name].is_tunable:
         raise ValueError(
             f"epsilon must be >= {spent:.6g} at order {order:g} for {name}, got {epsilon:g}; the divergence of {name} "
-            f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
+            f"is finite at orders below {sampler.critical_order:g} only, use diffused or concentrated for other targets"
         )
 
     def is_private(coefficient: float) -> bool:
-        return replace(whole, coefficient=coefficient).renyi_epsilon(order) <= epsilon
+        return replace(sampler, coefficient=coefficient).renyi_epsilon(order) <= epsilon
 
     low, high = first_private(is_private, (2.0**-power for power in count(1)))
-    return replace(whole, coefficient=bisect(is_private, low, max(high, 2 * low))[0] * (1 - _MARGIN))
+    return replace(sampler, coefficient=bisect(is_private, low, max(high, 2 * low))[0] * (1 - _MARGIN))

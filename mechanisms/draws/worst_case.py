@@ -56,8 +56,8 @@ class LimitingCase:
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
     """Return the pair of data sets with the largest limiting divergence relative to the bound, for x in R¹ or R²."""
     validate_dimension(dimension)
-    for what, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
-        validate_positive(what, value, "choose a number > 0")
+    for argument, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
+        validate_positive(argument, value, "choose a number > 0")
     c = norm_bound
     longest = brentq(lambda v: beta * v - power * c * c * expit(-v), 0.0, power * c * c / beta)
     furthest = min(longest, 1.0 + _PUSH)  # v with the largest mode, for records within the norm bound
@@ -92,8 +92,8 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
 
 
 def _argmax(function: Callable[[float], float], low: float, high: float) -> float:
-    found = minimize_scalar(lambda x: -function(x), bounds=(low, high), method="bounded", options={"xatol": 1e-9})
-    return float(found.x)
+    optimum = minimize_scalar(lambda x: -function(x), bounds=(low, high), method="bounded", options={"xatol": 1e-9})
+    return float(optimum.x)
 
 
 def candidate_records(

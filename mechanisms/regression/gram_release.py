@@ -39,7 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -113,12 +113,12 @@ class PublicBox:
         """Number of columns, with the response."""
         return len(self.names)
 
-    @property
+    @cached_property
     def middle(self) -> Floats:
         """Midpoint of each column."""
         return np.add(self.low, self.high) / 2.0
 
-    @property
+    @cached_property
     def half(self) -> Floats:
         """Half of the width of each column."""
         return np.subtract(self.high, self.low) / 2.0

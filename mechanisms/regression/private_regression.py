@@ -97,9 +97,10 @@ class RegressionPosterior(DrawnPosterior):
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Return the mean, sd and interval of each component, the guarantee and the method as values for JSON."""
-        columns = np.transpose([self.mean(), self.std(), *self.interval(level)]).tolist()
+        low, high = self.interval(level)
+        columns = np.transpose([self.mean(), self.std(), low, high]).tolist()
         rows = (dict(zip(("mean", "sd", "low", "high"), values, strict=True)) for values in columns)
-        error_bound = None if self.resolves_error else float(np.sqrt(self.interval(level)[1][-1]))
+        error_bound = None if self.resolves_error else float(np.sqrt(high[-1]))
         return {
             "coefficients": dict(zip(self.names, rows, strict=True)),
             "level": level,

@@ -108,10 +108,11 @@ class CrossedPosterior(Posterior):
         ValueError
             If the function does not return one finite value per draw.
         """
-        found = evaluate_draws(function, self._flat)
-        chains = np.moveaxis(found.draws.reshape(*self.draws.shape[:2], *found.draws.shape[1:]), (0, 1), (-2, -1))
+        evaluation = evaluate_draws(function, self._flat)
+        draws = evaluation.draws
+        chains = np.moveaxis(draws.reshape(*self.draws.shape[:2], *draws.shape[1:]), (0, 1), (-2, -1))
         _, ess = diagnose_chains(chains)
-        return found._replace(mcse=found.std / np.sqrt(ess), omitted=self.omitted)
+        return evaluation._replace(mcse=evaluation.std / np.sqrt(ess), omitted=self.omitted)
 
     def to_arviz(self) -> xr.DataTree:
         """Convert the chains to an `xarray.DataTree` with the variable ``count``, cells in row-major order."""
@@ -201,15 +202,16 @@ def crossed_posterior(
     log_weight = weights.log(np.tile(x, (cells, 1)))
     log_weight[x > weights.upper[:, None]] = -np.inf
     upper = np.minimum(weights.upper, most)
-    free = np.flatnonzero(~covered) if total is None else np.empty(0, np.int64)  # independent: drawn from the prior
-    mass = np.exp(log_weight[free])
-    upper[free], log_weight[free, 1:] = 0, -np.inf
+    # cells that no margin covers are independent: they are drawn from the prior
+    free_cells = np.flatnonzero(~covered) if total is None else np.empty(0, np.int64)
+    mass = np.exp(log_weight[free_cells])
+    upper[free_cells], log_weight[free_cells, 1:] = 0, -np.inf
     starts = [_start(rng, index, factors, upper, total) for _ in range(_CHAINS)]
     for sweeps in _SWEEPS:
-        draws = np.stack([_run(rng, one.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps)
-                          for one in starts])  # fmt: skip
-        for one, p in zip(free, mass, strict=True):
-            draws[..., one] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
+        draws = np.stack([_run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps)
+                          for start in starts])  # fmt: skip
+        for cell, p in zip(free_cells, mass, strict=True):
+            draws[..., cell] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
         margins = draws @ (index[..., None] == np.arange(factors.kind.size)).sum(axis=0)
         rhat, ess = diagnose_chains(np.moveaxis(np.concatenate([draws, margins], axis=-1), -1, 0))
         sums = draws[..., weights.upper == FAR].sum(axis=-1)  # other cells cannot exceed the bound
@@ -236,21 +238,21 @@ def _integers(name: str, values: Any, least: int, advice: str) -> tuple[int, ...
     """Return a sequence of integers as a tuple."""
     if not isinstance(values, Sequence | np.ndarray):
         raise ValueError(f"{name} must be a sequence of integers, got {describe(values)}; {advice}")
-    return tuple(validate_integer(name, one, least, advice) for one in values)
+    return tuple(validate_integer(name, integer, least, advice) for integer in values)
 
 
 def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tuple[Integers, Factors]:
     """Return the index of the entry of each measured margin per cell, shape (margins, cells), and the likelihoods."""
     cells = np.arange(math.prod(sizes)).reshape(sizes)
     index, values, noises, start = [], [], [], 0
-    for axes, given, noise in measurements:
+    for axes, margin_values, noise in measurements:
         kept = _integers("axes", axes, 0, "pass axes of the table")
         if len(set(kept)) != len(kept) or any(axis >= len(sizes) for axis in kept):
             raise ValueError(
                 f"axes must be different and below {len(sizes)}, got {tuple(axes)}; pass axes of the table"
             )
         expected = tuple(sizes[axis] for axis in kept)
-        y = real_array("values", given)
+        y = real_array("values", margin_values)
         if y.shape != expected:
             raise ValueError(f"values of the margin {kept} must have shape {expected}, got {describe(y)}; check axes")
         if isinstance(noise, Exact):
@@ -299,10 +301,10 @@ def _largest_count(factors: Factors, weights: Weights, total: int | None) -> int
 def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: Integers, total: int | None) -> Integers:
     """Return a dispersed start of one chain: the cells share the public total, or the mean of the measured totals."""
     sums = [np.sum(factors.low[u][factors.kind[u] >= 0]) for u in map(np.unique, index)]
-    whole = total if total is not None else max(round(float(np.mean(sums))), 1)
-    x = np.minimum(rng.multinomial(whole, rng.dirichlet(np.ones(upper.size))), upper)
-    for cell in rng.permutation(upper.size):  # cells with room take what others cannot
-        x[cell] += min(whole - int(x.sum()), int(upper[cell] - x[cell]))
+    shared_total = total if total is not None else max(round(float(np.mean(sums))), 1)
+    x = np.minimum(rng.multinomial(shared_total, rng.dirichlet(np.ones(upper.size))), upper)
+    for cell in rng.permutation(upper.size):  # cells below their bounds take what others cannot
+        x[cell] += min(shared_total - int(x.sum()), int(upper[cell] - x[cell]))
     return x
 
 
@@ -332,14 +334,19 @@ def _run(
 
 @kernel
 def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_total, mean_step, uniforms):
-    """Apply one move per row of uniforms to `x` and `margins`; return the share of accepted moves."""
+    """Apply one move per row of uniforms to `x` and `margins`; return the share of accepted moves.
+
+    The third uniform decides the sign of the step. Given the sign, twice its value modulo 1 is uniform on [0, 1) and
+    independent of all others, so it decides the acceptance.
+    """
     cells, limit, accepted = x.size, log_factor.shape[1], 0
     changed, by = np.empty(4, np.int64), np.empty(4, np.int64)
-    for row in range(len(uniforms)):
-        u = uniforms[row]
+    for move in range(len(uniforms)):
+        u = uniforms[move]
         step = 1 + int(np.log(1.0 - u[1]) / np.log1p(-1.0 / mean_step)) if mean_step > 1.0 else 1
         if u[2] < 0.5:
             step = -step
+        u_accept = u[2] * 2.0 % 1.0
         a, b = min(int(u[3] * cells), cells - 1), min(int(u[4] * cells), cells - 1)
         kind = int(u[0] * 3.0)
         n = 0
@@ -376,7 +383,7 @@ def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_tota
                 if is_first and shift != 0:
                     after = margins[entry] + shift
                     change += log_factor[entry, after] - log_factor[entry, margins[entry]] if after < limit else -np.inf
-        if change >= 0.0 or np.log(1.0 - uniforms[row, 2] * 2.0 % 1.0) < change:
+        if change >= 0.0 or np.log(1.0 - u_accept) < change:
             accepted += 1
             for k in range(n):
                 x[changed[k]] += by[k]

@@ -19,7 +19,8 @@ from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial
-from mechanisms.tables.solve import Solution, Start, log_evidence, solve
+from mechanisms.tables.solution import Solution, Start
+from mechanisms.tables.solve import log_evidence, solve
 from mechanisms.tables.tree import Table, read_table
 
 _EVALUATIONS = 80  # usual number of evaluations of the marginal likelihood
@@ -94,8 +95,8 @@ def table_posterior(
     if isinstance(prior, str):
         if prior != "auto":
             raise ValueError(f"prior must be 'auto' or a prior, got {prior!r}; use e.g. negative_binomial(1, 10)")
-        whole = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
-        prior = _fit_grids(whole, False, names, None, stacklevel=4)
+        table_of_any_prior = read_table(values, noise, parents, negative_binomial(1.0, 1.0), n, seen, names)
+        prior = _fit_grids(table_of_any_prior, False, names, None, stacklevel=4)
     grid = prior.grids[0] if isinstance(prior, GroupGrids) else prior
     first = grid.priors[0] if isinstance(grid, PriorGrid) else grid
     table = read_table(values, noise, parents, first, n, seen, names)
@@ -112,16 +113,16 @@ def table_posterior(
         tables = [_grouped(table, prior)]
     terms, error, evidence = [], 0.0, []
     start: Start | None = None
-    for weight, one in zip(weights, tables, strict=True):
-        found = solve(one, start)
-        start = found.start
-        terms.append((float(weight), np.arange(table.total.size), found.marginal))
-        error += float(weight) * found.error
-        evidence.append(_log_evidence(one, found))
-    components: list[tuple[float, Callable[[], Solution]]] = [(1.0, lambda: found)] if len(tables) == 1 else [
-        (float(weight), partial(solve, one)) for weight, one in zip(weights, tables, strict=True)
+    for weight, table_of_prior in zip(weights, tables, strict=True):
+        solution = solve(table_of_prior, start)
+        start = solution.start
+        terms.append((float(weight), np.arange(table.total.size), solution.marginal))
+        error += float(weight) * solution.error
+        evidence.append(_log_evidence(table_of_prior, solution))
+    components: list[tuple[float, Callable[[], Solution]]] = [(1.0, lambda: solution)] if len(tables) == 1 else [
+        (float(weight), partial(solve, table_of_prior)) for weight, table_of_prior in zip(weights, tables, strict=True)
     ]  # fmt: skip
-    marginal = found.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
+    marginal = solution.marginal if len(tables) == 1 else add_windows(table.total.size, terms)
     log_marginal = float(special.logsumexp(log_before + np.array(evidence))) - log_kept
     name = f"{prior}" if isinstance(prior, Prior | PriorGrid | GroupGrids) else "one per leaf"
     return TablePosterior(table, name, log_marginal, error, marginal, components)
@@ -150,13 +151,13 @@ def _grouped(table: Table, prior: GroupGrids) -> Table:
 
 def _log_evidence(table: Table, solution: Solution) -> float:
     """Return ln p(y), with the normaliser of Dirichlet-multinomial priors given the totals of their roots."""
-    found, weights, forest = solution.log_weight + table.log_constant, table.weights, table.forest
+    log_evidence, weights, forest = solution.log_weight + table.log_constant, table.weights, table.forest
     if weights.is_dirichlet.any():
         alpha = forest.add_up(np.where(weights.is_dirichlet, weights.r, 0.0))
         roots = np.flatnonzero((forest.above < 0) & (alpha > 0))
         a, n = alpha[roots], table.total[roots]
-        found += float((special.betaln(a, n + 1.0) + np.log(a + n)).sum())
-    return found
+        log_evidence += float((special.betaln(a, n + 1.0) + np.log(a + n)).sum())
+    return log_evidence
 
 
 def fit_prior(
@@ -345,13 +346,13 @@ def _start(table: Table) -> Floats:
 
 def _samples(table: Table) -> list[Table]:
     """Return evenly spaced parts of a table, of `_LARGE` leaves, four times as many, and so on, and the table."""
-    forest, found = table.forest, []
+    forest, samples = table.forest, []
     count, size = forest.add_up(forest.left < 0), _LARGE
     while size <= forest.leaves.size / 2:
         roots = np.flatnonzero((count <= size / 16.0) & (forest.from_above(count, np.inf) > size / 16.0))
         distance = forest.leaves.size / size * count[roots].mean()
         chosen = roots[np.flatnonzero(np.diff(np.floor(np.cumsum(count[roots]) / distance), prepend=0.0))]
-        found.append(table.part(np.sort(np.concatenate(forest.below(chosen)))))
+        samples.append(table.part(np.sort(np.concatenate(forest.below(chosen)))))
         size *= 4
-    is_measured = all((part.factors.kind >= 0).sum() >= part.forest.leaves.size // 2 for part in found)
-    return [*found, table] if is_measured else [table]
+    is_measured = all((part.factors.kind >= 0).sum() >= part.forest.leaves.size // 2 for part in samples)
+    return [*samples, table] if is_measured else [table]

@@ -47,10 +47,10 @@ class Forest:
 
     def add_up(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values over each node and all nodes below it."""
-        found = np.array(values, dtype=np.float64)
+        sums = np.array(values, dtype=np.float64)
         for nodes in self.levels[:0:-1]:
-            np.add.at(found, self.above[nodes], found[nodes])
-        return found
+            np.add.at(sums, self.above[nodes], sums[nodes])
+        return sums
 
     def from_above(self, values: np.ndarray, roots: float | Integers, nodes: Any = slice(None)) -> np.ndarray:
         """Return the value of the parent of each node, or of some nodes, and `roots` for roots."""

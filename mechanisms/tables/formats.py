@@ -19,7 +19,7 @@ with artificial atoms", 2021, and "Formal privacy for partially private data", 2
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -187,11 +187,11 @@ class Factors(NamedTuple):
         if kinds.size == 1:
             return _log_of(int(kinds[0]), counts, *columns)
         kind, counts, *columns = np.broadcast_arrays(kind, counts, *columns)
-        found = np.zeros(kind.shape)
-        for one in kinds[kinds >= 0]:
-            which = kind == one
-            found[which] = _log_of(int(one), counts[which], *(column[which] for column in columns))
-        return found
+        log_likelihood = np.zeros(kind.shape)
+        for code in kinds[kinds >= 0]:
+            is_code = kind == code
+            log_likelihood[is_code] = _log_of(int(code), counts[is_code], *(column[is_code] for column in columns))
+        return log_likelihood
 
     @property
     def is_gaussian(self) -> bool:
@@ -214,11 +214,11 @@ class Factors(NamedTuple):
         """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
         is_geometric = self.kind // 2 == _CODES["geometric"]
         pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
-        own = np.where(
+        of_noise = np.where(
             self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale)
         )
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
-        return np.sqrt(own**2 + width**2 / 12.0)
+        return np.sqrt(of_noise**2 + width**2 / 12.0)
 
     def centre(self) -> Floats:
         """Return a count of high likelihood per node; NaN without a likelihood."""
@@ -248,85 +248,135 @@ def likelihoods(
 ) -> Factors:
     """Return the likelihoods of published values, one per node, after checking them; `names` are those in messages."""
     m = values.size
-    kind, least, most, limited = np.full(m, -1), np.zeros(m, np.int64), np.full(m, FAR), np.zeros(m, bool)
-    scale, low, high, log_sum = np.ones(m), np.full(m, -np.inf), np.full(m, np.inf), np.zeros(m)
+    factors = Factors(
+        kind=np.full(m, -1), scale=np.ones(m), log_sum=np.zeros(m), low=np.full(m, -np.inf), high=np.full(m, np.inf),
+        least=np.zeros(m, np.int64), most=np.full(m, FAR), is_limited=np.zeros(m, bool),
+    )  # fmt: skip
     groups: dict[tuple[Any, Seen], list[int]] = {}
-    for i, (one, form) in enumerate(zip(noise, seen, strict=True)):
-        groups.setdefault((one.name if isinstance(one, Noise) else one, form), []).append(i)
-    for (name, form), members in groups.items():
+    for i, (node_noise, form) in enumerate(zip(noise, seen, strict=True)):
+        groups.setdefault((node_noise.name if isinstance(node_noise, Noise) else node_noise, form), []).append(i)
+    for (noise_name, form), members in groups.items():
         nodes = np.array(members)
         nodes = nodes[isinstance(form, Suppressed) | ~np.isnan(values[nodes])]
-        y, is_exact = values[nodes], isinstance(name, Exact)
-        is_integer = is_exact or (isinstance(name, str) and Noise(name, 1.0).is_integer)
-
-        def refuse(bad: np.ndarray, what: str, remedy: str, nodes: Integers = nodes, name: Any = name) -> None:
-            if bad.any():
-                i = nodes[np.argmax(bad)]
-                got = "None" if name is None else f"{values[i]:.16g}"
-                raise ValueError(f"{what}, got {got} for {node_name(names, i)}; {remedy}")
-
-        every = np.ones(nodes.size, bool)
-        refuse(every & (name is None), "noise must be given for a measured node", "pass EXACT or Noise")
-        refuse(every & (isinstance(name, str) and name not in _CODES), f"noise {name!r} must be that of all children "
-               "of one node with an exact total", "pass n or EXACT for the total, or geometric noise")  # fmt: skip
-        what = "an invariant" if is_exact else f"a value with {name} noise"
-        refuse(is_integer & (y != np.floor(y)) & ~np.isnan(y), f"{what} must be an integer", "check the noise")
-        first, last, is_interval = y, y, ~every
-        if isinstance(form, Suppressed):
-            refuse(y < form.threshold, f"a value with Suppressed({form.threshold:g}) must be NaN or >= the threshold",
-                   "pass NaN for a suppressed value")  # fmt: skip
-            is_interval = np.isnan(y)
-            below = math.ceil(form.threshold) - 1 if is_integer else form.threshold
-            first, last = np.where(is_interval, -np.inf, y), np.where(is_interval, below, y)
-        elif isinstance(form, Rounded):
-            multiple, half = np.round(y / form.base), 0.5 * form.base
-            refuse(y / form.base != multiple, f"a value rounded to the nearest must be a multiple of {form.base}",
-                   "check the base, or state another format, such as random rounding")  # fmt: skip
-            first, last, is_interval = y - half, y + half, every
-            if is_integer:  # ends in the middle of two multiples belong to one of them
-                has_low = {"even": multiple % 2 == 0, "up": every, "away": multiple > 0}[form.ties]
-                has_high = {"even": multiple % 2 == 0, "up": ~every, "away": multiple < 0}[form.ties]
-                first = np.ceil(first) + ((first == np.ceil(first)) & ~has_low)
-                last = np.floor(last) - ((last == np.floor(last)) & ~has_high)
-        elif isinstance(form, RandomRounded | SmallRounded):
-            refuse(
-                every & (not is_exact), f"{form} is a format of counts without noise", "pass EXACT, or another format"
-            )
-            first, last, is_random = _rounded_at_random(form, y, refuse)
-            kind[nodes[is_random]], scale[nodes[is_random]], low[nodes[is_random]] = RANDOM, form.base, y[is_random]
-        elif form == "clipped":
-            refuse(y < 0.0, "a clipped value must be >= 0", "pass seen='value'")
-            is_interval = y == 0.0
-            first = np.where(is_interval, -np.inf, y)
-        if is_exact:
-            refuse(last < 0.0, "an invariant must be >= 0", "check the table")
-            least[nodes], limited[nodes] = np.maximum(first, 0.0), True
-            most[nodes] = np.minimum(last, float(FAR))
+        published = _Published(noise_name, form, nodes, values[nodes], names)
+        published.check_noise()
+        if isinstance(form, RandomRounded | SmallRounded):
+            random = nodes[published.is_random()]
+            factors.kind[random], factors.scale[random], factors.low[random] = RANDOM, form.base, values[random]
+        first, last, is_interval = published.intervals()
+        if published.is_exact:
+            published.refuse(last < 0.0, "an invariant must be >= 0", "check the table")
+            factors.least[nodes], factors.is_limited[nodes] = np.maximum(first, 0.0), True
+            factors.most[nodes] = np.minimum(last, float(FAR))
         else:
-            kind[nodes], low[nodes], high[nodes] = 2 * _CODES.get(name, 0) + is_interval, first, last
-            scale[nodes] = [getattr(noise[int(i)], "scale", 1.0) for i in nodes]
-            bad = (scale[nodes] < _SCALES[0]) | (scale[nodes] > _SCALES[1])
-            if bad.any():
-                i = nodes[np.argmax(bad)]
-                raise ValueError(f"scale must be from {_SCALES[0]:g} to {_SCALES[1]:g}, got {scale[i]:g} for "
-                                 f"{node_name(names, i)}; check the units of the noise")  # fmt: skip
-    for one in np.unique(scale[kind // 2 == _DISCRETE]):
-        log_sum[scale == one] = Noise("discrete-gaussian", float(one)).log_normaliser(1)
-    return Factors(kind, scale, log_sum, low, high, least, most, limited)
+            factors.kind[nodes] = 2 * _CODES.get(noise_name, 0) + is_interval
+            factors.low[nodes], factors.high[nodes] = first, last
+            factors.scale[nodes] = [getattr(noise[int(i)], "scale", 1.0) for i in nodes]
+            _refuse_scales(factors.scale, nodes, names)
+    for width in np.unique(factors.scale[factors.kind // 2 == _DISCRETE]):
+        factors.log_sum[factors.scale == width] = Noise("discrete-gaussian", float(width)).log_normaliser(1)
+    return factors
 
 
-def _rounded_at_random(
-    form: RandomRounded | SmallRounded, y: Floats, refuse: Callable[..., None]
-) -> tuple[Floats, Floats, np.ndarray]:  # fmt: skip
-    """Return the smallest and largest counts of values, and True for those whose counts have unequal likelihoods."""
-    base = float(form.base)
-    if isinstance(form, RandomRounded):
-        refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
-               "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
-        return y - base + 1.0, y + base - 1.0, np.ones(y.size, bool)
-    refuse((y > 0.0) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
-           "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
-    return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), (y == 0.0) | (y == base)
+class _Published(NamedTuple):
+    """Published values of nodes with the same format and the same distribution of noise."""
+
+    noise_name: Any  # name of noise, EXACT, or None if there is none
+    form: Seen
+    nodes: Integers
+    y: Floats
+    names: Sequence[str] | None
+
+    @property
+    def is_exact(self) -> bool:
+        return isinstance(self.noise_name, Exact)
+
+    @property
+    def is_integer(self) -> bool:
+        """True if values are integers before they are rounded or suppressed."""
+        return self.is_exact or (isinstance(self.noise_name, str) and Noise(self.noise_name, 1.0).is_integer)
+
+    def refuse(self, bad: np.ndarray | bool, requirement: str, remedy: str) -> None:
+        """Raise ValueError if a value is bad."""
+        bad = np.broadcast_to(bad, self.nodes.shape)
+        if bad.any():
+            first = int(np.argmax(bad))
+            got = "None" if self.noise_name is None else f"{self.y[first]:.16g}"
+            raise ValueError(f"{requirement}, got {got} for {node_name(self.names, self.nodes[first])}; {remedy}")
+
+    def check_noise(self) -> None:
+        """Raise ValueError for noise that has no likelihood, or that cannot give the values."""
+        self.refuse(self.noise_name is None, "noise must be given for a measured node", "pass EXACT or Noise")
+        is_unknown = isinstance(self.noise_name, str) and self.noise_name not in _CODES
+        self.refuse(is_unknown, f"noise {self.noise_name!r} must be that of all children of one node with an exact "
+                    "total", "pass n or EXACT for the total, or geometric noise")  # fmt: skip
+        subject = "an invariant" if self.is_exact else f"a value with {self.noise_name} noise"
+        is_fraction = self.is_integer & (self.y != np.floor(self.y)) & ~np.isnan(self.y)
+        self.refuse(is_fraction, f"{subject} must be an integer", "check the noise")
+
+    def intervals(self) -> tuple[Floats, Floats, np.ndarray]:
+        """Return the ends of the values before they were published, and True for those that are not single values."""
+        match self.form:
+            case Suppressed():
+                return self._suppressed(self.form)
+            case Rounded():
+                return self._rounded(self.form)
+            case RandomRounded() | SmallRounded():
+                return self._rounded_at_random(self.form)
+            case "clipped":
+                self.refuse(self.y < 0.0, "a clipped value must be >= 0", "pass seen='value'")
+                is_interval = self.y == 0.0
+                return np.where(is_interval, -np.inf, self.y), self.y, is_interval
+        return self.y, self.y, np.zeros(self.nodes.size, bool)
+
+    def _suppressed(self, form: Suppressed) -> tuple[Floats, Floats, np.ndarray]:
+        self.refuse(self.y < form.threshold, f"a value with Suppressed({form.threshold:g}) must be NaN or >= the "
+                    "threshold", "pass NaN for a suppressed value")  # fmt: skip
+        is_interval = np.isnan(self.y)
+        below = math.ceil(form.threshold) - 1 if self.is_integer else form.threshold
+        return np.where(is_interval, -np.inf, self.y), np.where(is_interval, below, self.y), is_interval
+
+    def _rounded(self, form: Rounded) -> tuple[Floats, Floats, np.ndarray]:
+        multiple, half = np.round(self.y / form.base), 0.5 * form.base
+        self.refuse(self.y / form.base != multiple, f"a value rounded to the nearest must be a multiple of {form.base}",
+                    "check the base, or state another format, such as random rounding")  # fmt: skip
+        first, last, every = self.y - half, self.y + half, np.ones(self.nodes.size, bool)
+        if self.is_integer:  # ends in the middle of two multiples belong to one of them
+            has_low = {"even": multiple % 2 == 0, "up": every, "away": multiple > 0}[form.ties]
+            has_high = {"even": multiple % 2 == 0, "up": ~every, "away": multiple < 0}[form.ties]
+            first = np.ceil(first) + ((first == np.ceil(first)) & ~has_low)
+            last = np.floor(last) - ((last == np.floor(last)) & ~has_high)
+        return first, last, every
+
+    def _rounded_at_random(self, form: RandomRounded | SmallRounded) -> tuple[Floats, Floats, np.ndarray]:
+        """Return the smallest and largest counts; their likelihoods may be unequal, see `is_random`."""
+        y, base = self.y, float(form.base)
+        self.refuse(not self.is_exact, f"{form} is a format of counts without noise", "pass EXACT, or another format")
+        single_values = np.zeros(self.nodes.size, bool)
+        if isinstance(form, RandomRounded):
+            self.refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
+                        "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
+            return y - base + 1.0, y + base - 1.0, single_values
+        self.refuse((y > 0.0) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
+                    "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
+        return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), single_values
+
+    def is_random(self) -> np.ndarray:
+        """Return True for values that were rounded at random, whose counts have unequal likelihoods."""
+        if isinstance(self.form, SmallRounded):
+            return (self.y == 0.0) | (self.y == self.form.base)
+        return np.full(self.nodes.size, isinstance(self.form, RandomRounded))
+
+
+def _refuse_scales(scale: Floats, nodes: Integers, names: Sequence[str] | None) -> None:
+    """Raise ValueError for a scale of noise that is too small or too large."""
+    bad = (scale[nodes] < _SCALES[0]) | (scale[nodes] > _SCALES[1])
+    if bad.any():
+        i = nodes[np.argmax(bad)]
+        raise ValueError(
+            f"scale must be from {_SCALES[0]:g} to {_SCALES[1]:g}, got {scale[i]:g} for {node_name(names, i)}; check "
+            "the units of the noise"
+        )
 
 
 def _log_of(
@@ -368,8 +418,8 @@ def _log_interval(code: int, a: Floats, b: Floats, scale: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if code < 2:  # sums without cancellation; on both sides of 0, of the shares below and above
             q = np.exp(-step / scale)
-            both = np.log((-np.expm1(-(b + step) / scale) - q * np.expm1(a / scale)) / (1.0 + q))
-            inside = np.where(b < 0.0, upper + np.log(-np.expm1(-width)), both)
+            around_zero = np.log((-np.expm1(-(b + step) / scale) - q * np.expm1(a / scale)) / (1.0 + q))
+            inside = np.where(b < 0.0, upper + np.log(-np.expm1(-width)), around_zero)
         else:
             below = _log_cdf(code, a - step, scale)
             inside = upper + np.log(-np.expm1(np.minimum(below - upper, 0.0)))
@@ -396,21 +446,22 @@ def _log_cdf(code: int, z: Floats, scale: Floats) -> Floats:
 
 def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
     """Return ln Pr[noise ≤ z] of discrete Gaussian noise by sums over tables, one per scale."""
-    found = np.empty(z.shape)
-    for one in np.unique(scale):
-        which = scale == one
-        k = np.floor(z[which]).astype(np.int64)
-        if one > _WIDE:
-            found[which] = _log_cdf_wide(z[which], one)
+    log_cdf = np.empty(z.shape)
+    for width in np.unique(scale):
+        has_width = scale == width
+        k = np.floor(z[has_width]).astype(np.int64)
+        if width > _WIDE:
+            log_cdf[has_width] = _log_cdf_wide(z[has_width], width)
             continue
         # terms further than `reach` below an end are below 1e-18 of the term at that end
-        reach = int(10.0 * one) + 20
+        reach = int(10.0 * width) + 20
         last = min(int(k.max()), reach)
         first = min(int(k.min()), -1) - reach
         grid = np.arange(first, max(last, first) + 1)
-        table = np.logaddexp.accumulate(-0.5 * (grid / one) ** 2) - Noise("discrete-gaussian", one).log_normaliser(1)
-        found[which] = np.minimum(table[np.minimum(k, last) - first], 0.0)
-    return found
+        log_sum = Noise("discrete-gaussian", width).log_normaliser(1)
+        table = np.logaddexp.accumulate(-0.5 * (grid / width) ** 2) - log_sum
+        log_cdf[has_width] = np.minimum(table[np.minimum(k, last) - first], 0.0)
+    return log_cdf
 
 
 def _log_cdf_wide(z: Floats, scale: float) -> Floats:

@@ -81,7 +81,7 @@ def convolve(f, left, g, right, sign, low, width, place, out):
     slices from 0 are compiled to vector instructions, unlike loops with offsets, which may be negative.
     """
     most = max(f.size.max(), g.size.max()) if left.size else 0
-    one, two = np.zeros(most + 6), np.zeros(most + 6)  # values with three zeros on both sides
+    padded_left, padded_right = np.zeros(most + 6), np.zeros(most + 6)  # values with three zeros on both sides
     for i in range(left.size):
         a, b, base = left[i], right[i], place[i]
         m, n = f.size[a], g.size[b] if b >= 0 else 1
@@ -89,12 +89,12 @@ def convolve(f, left, g, right, sign, low, width, place, out):
         if b >= 0:
             first += g.start[b] if sign > 0 else 1 - g.start[b] - n
         for j in range(m):
-            one[j + 3] = f.values[f.offset[a] + j]
+            padded_left[j + 3] = f.values[f.offset[a] + j]
         for j in range(n):
-            two[j + 3] = g.values[g.offset[b] + (j if sign > 0 else n - 1 - j)] if b >= 0 else 1.0
+            padded_right[j + 3] = g.values[g.offset[b] + (j if sign > 0 else n - 1 - j)] if b >= 0 else 1.0
         for j in range(3):
-            one[m + 3 + j] = two[n + 3 + j] = 0.0
-        x, y = (one, two) if m <= n else (two, one)
+            padded_left[m + 3 + j] = padded_right[n + 3 + j] = 0.0
+        x, y = (padded_left, padded_right) if m <= n else (padded_right, padded_left)
         for t in range(width[i]):
             out[base + t] = 0.0
         for j in range(0, min(m, n), 4):
@@ -116,20 +116,20 @@ def normalise(values, place, width, cut, out, skip, size, total, dropped):
     """
     to = 0
     for i in range(place.size):
-        base, whole = place[i], 0.0
+        base, total_of_run = place[i], 0.0
         for j in range(width[i]):
-            whole += values[base + j]
+            total_of_run += values[base + j]
         low, high, lost, gone = 0, width[i], 0.0, 0.0
-        while low < high - 1 and lost + values[base + low] <= cut[i] * whole:
+        while low < high - 1 and lost + values[base + low] <= cut[i] * total_of_run:
             lost += values[base + low]
             low += 1
-        while high > low + 1 and gone + values[base + high - 1] <= cut[i] * whole:
+        while high > low + 1 and gone + values[base + high - 1] <= cut[i] * total_of_run:
             gone += values[base + high - 1]
             high -= 1
         kept, shares = values[base + low : base + high], out[to : to + high - low]
         for j in range(kept.size):
-            shares[j] = kept[j] / whole
-        skip[i], size[i], total[i], dropped[i] = low, high - low, whole, (lost + gone) / whole
+            shares[j] = kept[j] / total_of_run
+        skip[i], size[i], total[i], dropped[i] = low, high - low, total_of_run, (lost + gone) / total_of_run
         to += high - low
 
 
@@ -137,23 +137,23 @@ def normalise(values, place, width, cut, out, skip, size, total, dropped):
 def moments(f, mean, variance):
     """Write mean and variance of each message."""
     for i in range(f.start.size):
-        one, two = 0.0, 0.0
+        mean_offset, spread = 0.0, 0.0
         for j in range(f.size[i]):
-            one += j * f.values[f.offset[i] + j]
+            mean_offset += j * f.values[f.offset[i] + j]
         for j in range(f.size[i]):
-            two += (j - one) ** 2 * f.values[f.offset[i] + j]
-        mean[i], variance[i] = f.start[i] + one, two
+            spread += (j - mean_offset) ** 2 * f.values[f.offset[i] + j]
+        mean[i], variance[i] = f.start[i] + mean_offset, spread
 
 
 @kernel
-def quantiles(f, p, found):
+def quantiles(f, p, out):
     """Write the smallest count with cumulative probability ≥ p of each message."""
     for i in range(f.start.size):
         total, j = f.values[f.offset[i]], 0
         while j < f.size[i] - 1 and total < p:
             j += 1
             total += f.values[f.offset[i] + j]
-        found[i] = f.start[i] + j
+        out[i] = f.start[i] + j
 
 
 @kernel
@@ -164,10 +164,10 @@ def draw_splits(f, a, b, totals, uniforms, out):
         first = max(f.start[a], t - f.start[b] - f.size[b] + 1)
         last = min(f.start[a] + f.size[a] - 1, t - f.start[b])
         at, other = f.offset[a] - f.start[a], f.offset[b] - f.start[b] + t
-        whole = 0.0
+        total_weight = 0.0
         for s in range(first, last + 1):
-            whole += f.values[at + s] * f.values[other - s]
-        bound, cumulative, s = uniforms[i] * whole, 0.0, first
+            total_weight += f.values[at + s] * f.values[other - s]
+        bound, cumulative, s = uniforms[i] * total_weight, 0.0, first
         while s <= last:
             cumulative += f.values[at + s] * f.values[other - s]
             if cumulative > bound:

@@ -76,9 +76,9 @@ class Windows(NamedTuple):
 
     def rows(self, nodes: Integers, n: int) -> Floats:
         """Return the values of some nodes, shape (nodes, n), with zeros at the end."""
-        found, size = np.zeros((nodes.size, n)), self.size[nodes]
-        found.ravel()[_runs(np.arange(nodes.size) * n, size)] = self.values[_runs(self.offset[nodes], size)]
-        return found
+        padded, size = np.zeros((nodes.size, n)), self.size[nodes]
+        padded.ravel()[_runs(np.arange(nodes.size) * n, size)] = self.values[_runs(self.offset[nodes], size)]
+        return padded
 
 
 def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Windows:
@@ -88,12 +88,12 @@ def add_windows(m: int, terms: Sequence[tuple[float, Integers, Windows]]) -> Win
         start[nodes] = np.minimum(start[nodes], term.start)
         end[nodes] = np.maximum(end[nodes], term.start + term.size)
     size = end - start
-    found = Windows(start, np.cumsum(size) - size, size, np.zeros(int(size.sum())))
+    sums = Windows(start, np.cumsum(size) - size, size, np.zeros(int(size.sum())))
     for weight, nodes, term in terms:
         for at in _pieces(np.arange(nodes.size), term.size):
-            to = _runs(found.offset[nodes[at]] + term.start[at] - start[nodes[at]], term.size[at])
-            found.values[to] += weight * term.values[_runs(term.offset[at], term.size[at])]
-    return found
+            to = _runs(sums.offset[nodes[at]] + term.start[at] - start[nodes[at]], term.size[at])
+            sums.values[to] += weight * term.values[_runs(term.offset[at], term.size[at])]
+    return sums
 
 
 def _pieces(nodes: Integers, size: Integers, at_once: int = _AT_ONCE) -> list[Integers]:
@@ -161,8 +161,8 @@ class Messages:
             self._add_leaves(nodes, weights)
         for nodes in forest.levels[::-1]:
             inner = forest.inner(nodes)
-            for some in _pieces(inner, 2 * self.size[forest.left[inner]], self._at_once(inner)):
-                self._combine(some)
+            for piece in _pieces(inner, 2 * self.size[forest.left[inner]], self._at_once(inner)):
+                self._combine(piece)
 
     @property
     def up(self) -> Windows:
@@ -246,9 +246,9 @@ class Messages:
 
     def _at_once(self, nodes: Integers) -> int:
         """Return the number of values of nodes to compute at once, smaller if no convolution is a Fourier transform."""
-        one, two = self.size[self.forest.left[nodes]], self.size[self.forest.right[nodes]]
+        left_size, right_size = self.size[self.forest.left[nodes]], self.size[self.forest.right[nodes]]
         is_pair = self.forest.right[nodes] >= 0
-        return _AT_ONCE if not self.is_direct and np.any(is_pair & (one * two > DIRECT)) else _IN_CACHE
+        return _AT_ONCE if not self.is_direct and np.any(is_pair & (left_size * right_size > DIRECT)) else _IN_CACHE
 
     def _combine(self, nodes: Integers) -> None:
         """Compute the messages of inner nodes whose children are done."""
@@ -267,9 +267,10 @@ class Messages:
         kernels.convolve(f, left[short], f, right[short], 1, low[short], width[short], place[short], values)
         skip = low - f.start[left] - f.start[other]
         for n, at in _by_length(f, left, other, np.flatnonzero(is_long)):
-            one, two = f.rows(left[at], n), f.rows(other[at], n)
-            values[_runs(place[at], width[at])] = _periodic(fft.rfft(one) * fft.rfft(two), n, skip[at], width[at])
-            self.rounded[nodes[at]] = _rounding(one, two)
+            left_rows, right_rows = f.rows(left[at], n), f.rows(other[at], n)
+            transform = fft.rfft(left_rows) * fft.rfft(right_rows)
+            values[_runs(place[at], width[at])] = _periodic(transform, n, skip[at], width[at])
+            self.rounded[nodes[at]] = _rounding(left_rows, right_rows)
         self.log_sum[nodes] = self.log_sum[left] + np.where(is_pair, self.log_sum[other], 0.0)
         real = self._with_factor(nodes)
         if real.size:
@@ -290,8 +291,8 @@ class Messages:
         self.out[_runs(self.offset[roots], self.size[roots])] = 1.0 if above is None else above
         for nodes in forest.levels:
             inner = forest.inner(nodes)
-            for some in _pieces(inner, self.size[inner], self._at_once(inner)):
-                self._descend_from(some)
+            for piece in _pieces(inner, self.size[inner], self._at_once(inner)):
+                self._descend_from(piece)
             if self.omitted + self.rounding > largest:
                 raise VanishedError
 
@@ -319,8 +320,8 @@ class Messages:
         pairs = np.flatnonzero(right >= 0)
         child, sibling = np.concatenate([left, right[pairs]]), np.concatenate([right, left[pairs]])
         which = np.concatenate([np.arange(nodes.size), pairs])
-        one, two = f.size[left], f.size[right]
-        products = np.minimum(one * two, np.minimum(one, two) * size)
+        left_size, right_size = f.size[left], f.size[right]
+        products = np.minimum(left_size * right_size, np.minimum(left_size, right_size) * size)
         is_long = (right >= 0) & (products > DIRECT) & (not self.is_direct)
         short = np.flatnonzero(~is_long[which])
         at = child[short]
@@ -332,8 +333,8 @@ class Messages:
             for a, b in ((left[at], right[at]), (right[at], left[at])):
                 row = f.rows(b, n)
                 lag = f.start[a] + f.start[b] - u.start[at]  # of the first count of the child
-                found = _periodic(transform * fft.rfft(row).conj(), n, lag, f.size[a])
-                self.out[_runs(f.offset[a], f.size[a])] = found
+                message = _periodic(transform * fft.rfft(row).conj(), n, lag, f.size[a])
+                self.out[_runs(f.offset[a], f.size[a])] = message
                 error[at] += _rounding(above, row)
         cell = _runs(f.offset[child], f.size[child])
         total = np.add.reduceat(self.out[cell] * f.values[cell], np.cumsum(f.size[child]) - f.size[child])
@@ -354,36 +355,36 @@ class Messages:
             return 1.0 * (t == s)
         at = t - s - self.start[sibling]
         is_known = (at >= 0) & (at < self.size[sibling])
-        found = np.where(is_known, self.up.of(child) * self.up.of(sibling)[np.where(is_known, at, 0)], 0.0)
-        total = found.sum(axis=1, keepdims=True)
-        return found / np.where(total > 0.0, total, 1.0)
+        joint = np.where(is_known, self.up.of(child) * self.up.of(sibling)[np.where(is_known, at, 0)], 0.0)
+        total = joint.sum(axis=1, keepdims=True)
+        return joint / np.where(total > 0.0, total, 1.0)
 
-    def draw(self, rng: np.random.Generator, found: Integers) -> Integers:
+    def draw(self, rng: np.random.Generator, counts: Integers) -> Integers:
         """Return draws of the counts of all nodes, shape (nodes, size), in an array with those of the roots."""
         for i in self.forest.inner(self.forest.by_height()):
             a, b = self.forest.left[i], self.forest.right[i]
             if b < 0:
-                found[a] = found[i]
+                counts[a] = counts[i]
                 continue
-            kernels.draw_splits(self.up, a, b, found[i], rng.random(found.shape[1]), found[a])
-            found[b] = found[i] - found[a]
-        return found
+            kernels.draw_splits(self.up, a, b, counts[i], rng.random(counts.shape[1]), counts[a])
+            counts[b] = counts[i] - counts[a]
+        return counts
 
 
 def _by_length(f: Windows, left: Integers, right: Integers, nodes: Integers) -> Iterator[tuple[int, Integers]]:
     """Return lengths of Fourier transforms, each with the nodes whose children are convolved with it."""
     length = np.exp2(np.ceil(np.log2(f.size[left[nodes]] + f.size[right[nodes]] - 1) * 8.0) / 8.0)
-    for one in np.unique(length):
-        n = fft.next_fast_len(math.ceil(one), real=True)
-        for some in _pieces(at := nodes[length == one], np.full(at.size, n)):
-            yield n, some
+    for longest in np.unique(length):
+        n = fft.next_fast_len(math.ceil(longest), real=True)
+        for piece in _pieces(at := nodes[length == longest], np.full(at.size, n)):
+            yield n, piece
 
 
 def _periodic(transform: NDArray[np.complex128], n: int, first: Integers, size: Integers) -> Floats:
     """Return values of periodic functions from their transforms, `size` of each from `first`, one after the other."""
-    found = fft.irfft(transform, n)
+    periods = fft.irfft(transform, n)
     at = _runs(first, size) % n + np.repeat(np.arange(size.size) * n, size)
-    return np.maximum(found.ravel()[at], 0.0)
+    return np.maximum(periods.ravel()[at], 0.0)
 
 
 def _rounding(f: Floats, g: Floats) -> Floats:

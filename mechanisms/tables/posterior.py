@@ -16,7 +16,7 @@ from mechanisms.core.sums import weighted_sum
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import select
 from mechanisms.tables.messages import Windows
-from mechanisms.tables.solve import Solution
+from mechanisms.tables.solution import Solution
 from mechanisms.tables.tree import Table
 
 if TYPE_CHECKING:
@@ -90,21 +90,21 @@ class TablePosterior(Posterior):
         """Return the posterior probability of counts ≤ `theta`, a number or an array of shape (..., m)."""
         start, size = self._marginal.start, self._marginal.size
         at = np.broadcast_to(np.floor(real_array("theta", theta)), np.broadcast_shapes(np.shape(theta), start.shape))
-        found = np.zeros(at.shape)
+        probability = np.zeros(at.shape)
         for i in range(start.size):
             cumulative = np.append(0.0, np.cumsum(self._marginal.of(i)))
             index = np.clip(np.nan_to_num(at[..., i]) - start[i] + 1, 0, size[i]).astype(np.int64)
-            found[..., i] = np.minimum(cumulative[index], 1.0)
-        return np.where(np.isnan(at), np.nan, found)
+            probability[..., i] = np.minimum(cumulative[index], 1.0)
+        return np.where(np.isnan(at), np.nan, probability)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the smallest counts with cumulative probability ≥ p, shape (..., m), for p in (0, 1)."""
         p = validate_probabilities(probabilities)
         of = self._marginal
-        found = np.empty((p.size, of.start.size))
-        for row, one in zip(found, p.ravel(), strict=True):
-            kernels.quantiles(of, float(one), row)
-        return found.reshape(*p.shape, of.start.size)
+        counts = np.empty((p.size, of.start.size))
+        for row, probability in zip(counts, p.ravel(), strict=True):
+            kernels.quantiles(of, float(probability), row)
+        return counts.reshape(*p.shape, of.start.size)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the ends of the equal-tailed interval of each count, which has at least the probability `level`."""
@@ -234,39 +234,40 @@ class Theta(Posterior):
 
     def mean(self) -> Floats:
         """Return the posterior mean of each share."""
-        return np.array([1.0 if one is None else one.mean() for one in self.marginals])
+        return np.array([1.0 if marginal is None else marginal.mean() for marginal in self.marginals])
 
     def std(self) -> Floats:
         """Return the posterior standard deviation of each share."""
-        return np.array([0.0 if one is None else one.std() for one in self.marginals])
+        return np.array([0.0 if marginal is None else marginal.std() for marginal in self.marginals])
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of shares ≤ θ; `theta` broadcasts with the nodes on its last axis."""
         values = real_array("theta", theta)
         values = np.broadcast_to(values, np.broadcast_shapes(values.shape, self.nodes.shape))
-        found = np.array(values >= 1.0, dtype=np.float64)
-        for j, one in enumerate(self.marginals):
-            if one is not None:
-                found[..., j] = one.cdf(values[..., j])
-        return found
+        probability = np.array(values >= 1.0, dtype=np.float64)
+        for j, marginal in enumerate(self.marginals):
+            if marginal is not None:
+                probability[..., j] = marginal.cdf(values[..., j])
+        return probability
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of each share, shape (..., c), for probabilities in (0, 1)."""
         p = validate_probabilities(probabilities)
-        found = np.ones((p.size, self.nodes.size))
-        known = [j for j, one in enumerate(self.marginals) if one is not None]
-        if known:
-            found[:, known] = mixture_quantiles([one for one in self.marginals if one is not None], p.ravel())
-        return found.reshape(*p.shape, self.nodes.size)
+        quantiles = np.ones((p.size, self.nodes.size))
+        is_drawn = [j for j, marginal in enumerate(self.marginals) if marginal is not None]
+        if is_drawn:
+            mixtures = [marginal for marginal in self.marginals if marginal is not None]
+            quantiles[:, is_drawn] = mixture_quantiles(mixtures, p.ravel())
+        return quantiles.reshape(*p.shape, self.nodes.size)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
         forest, leaves = self.table.problem.forest, self.table.problem.forest.leaves
         counts = self.table.sample(rng, size)[:, leaves]
-        found = np.zeros((forest.above.size, size))
-        found[leaves] = rng.standard_gamma(self.table.problem.weights.r[leaves] + counts).T
-        found = forest.add_up(found).T
-        return found[:, self.nodes] / found[:, forest.root_of()[self.nodes]]
+        gammas = np.zeros((forest.above.size, size))
+        gammas[leaves] = rng.standard_gamma(self.table.problem.weights.r[leaves] + counts).T
+        gammas = forest.add_up(gammas).T
+        return gammas[:, self.nodes] / gammas[:, forest.root_of()[self.nodes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,18 +289,18 @@ class Shares(Posterior):
             raise ValueError(
                 f"shares need at most {_ATOMS:,} pairs of counts, got {pairs:,} for node {self.node}; use evaluate"
             )
-        parts: list[list[tuple[Floats, Floats]]] = [[] for _ in self.children]
+        pieces_of_child: list[list[tuple[Floats, Floats]]] = [[] for _ in self.children]
         for share, solve in self.table._components:
-            found = solve()
-            t = found.marginal.counts(self.node)[:, None]
-            for j, (_, start, split) in enumerate(found.splits(self.node)):
-                joint = split * found.marginal.of(self.node)[:, None]
+            solution = solve()
+            t = solution.marginal.counts(self.node)[:, None]
+            for j, (_, start, split) in enumerate(solution.splits(self.node)):
+                joint = split * solution.marginal.of(self.node)[:, None]
                 kept = (joint > 0.0) & (t > 0)
                 value = (start + np.arange(joint.shape[1])) / np.maximum(t, 1)
-                parts[j].append((value[kept], share * joint[kept]))
+                pieces_of_child[j].append((value[kept], share * joint[kept]))
         atoms = []
-        for one in parts:
-            value, weight = (np.concatenate(column) for column in zip(*one, strict=True))
+        for pieces in pieces_of_child:
+            value, weight = (np.concatenate(column) for column in zip(*pieces, strict=True))
             order = np.argsort(value)
             atoms.append((value[order], weight[order] / weight.sum()))
         object.__setattr__(self, "_atoms", atoms)
@@ -317,11 +318,11 @@ class Shares(Posterior):
         """Return the posterior probability of shares ≤ `theta`, a number or of shape (..., number of children)."""
         at = real_array("theta", theta)
         at = np.broadcast_to(at, np.broadcast_shapes(at.shape, self.children.shape))
-        found = np.empty(at.shape)
+        probability = np.empty(at.shape)
         for j, (values, weights) in enumerate(self._atoms):
             cumulative = np.append(0.0, np.cumsum(weights))
-            found[..., j] = np.minimum(cumulative[np.searchsorted(values, at[..., j], side="right")], 1.0)
-        return np.where(np.isnan(at), np.nan, found)
+            probability[..., j] = np.minimum(cumulative[np.searchsorted(values, at[..., j], side="right")], 1.0)
+        return np.where(np.isnan(at), np.nan, probability)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return the smallest shares with cumulative probability ≥ p, shape (..., number of children)."""
@@ -333,12 +334,12 @@ class Shares(Posterior):
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return independent joint draws, shape (size, number of children); draws of an empty node are repeated."""
-        size, found = validate_integer("size", size), np.empty((0, self.children.size))
-        while len(found) < size:
+        size, shares = validate_integer("size", size), np.empty((0, self.children.size))
+        while len(shares) < size:
             counts = self.table.sample(rng, size)
             counts = counts[counts[:, self.node] > 0]
-            found = np.concatenate([found, counts[:, self.children] / counts[:, self.node, None]])
-        return found[:size]
+            shares = np.concatenate([shares, counts[:, self.children] / counts[:, self.node, None]])
+        return shares[:size]
 
 
 def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]:
@@ -352,19 +353,19 @@ def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]
         )
     ((_, solve),) = table._components
     solution, forest = solve(), table.problem.forest
-    found = {int(i): np.diag(table.pmf(int(i))[1]) for i in forest.levels[0]}
+    joint = {int(i): np.diag(table.pmf(int(i))[1]) for i in forest.levels[0]}
     for nodes in forest.levels:
         for node in forest.inner(nodes[nodes < forest.m]):
-            found |= {child: found[int(node)] @ split for child, _, split in solution.splits(int(node))}
-    return found
+            joint |= {child: joint[int(node)] @ split for child, _, split in solution.splits(int(node))}
+    return joint
 
 
 def evaluate_draws(function: Callable[[Integers], Any], draws: Integers) -> Evaluation:
     """Return the posterior of a function from draws of its argument."""
-    given = np.asarray(function(draws))
-    if given.dtype.kind not in "biuf":
-        raise ValueError(f"function must return real numbers, got an array of {given.dtype.name}; convert the values")
-    values = given.astype(np.float64)
+    values = np.asarray(function(draws))
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"function must return real numbers, got an array of {values.dtype.name}; convert the values")
+    values = values.astype(np.float64)
     if values.shape[:1] != (len(draws),) or not np.all(np.isfinite(values)):
         raise ValueError(
             f"function must return one finite value per draw, got shape {values.shape} for {len(draws)} draws; return "

@@ -32,8 +32,8 @@ class Prior:
     parameters: tuple[Any, ...]
 
     def __repr__(self) -> str:
-        given = [number for number in self.parameters if number is not None]
-        shown = [f"{number:g}" if isinstance(number, float) else f"{number}" for number in given]
+        numbers = [number for number in self.parameters if number is not None]
+        shown = [f"{number:g}" if isinstance(number, float) else f"{number}" for number in numbers]
         return f"{self.name}({', '.join(shown)})"
 
 
@@ -73,7 +73,7 @@ class PriorGrid:
 
     def quantile(self, parameter: int, probability: float) -> float:
         """Return the smallest value of a parameter, 0 or 1, with at least a posterior probability up to it."""
-        values = np.array([one.parameters[parameter] for one in self.priors])
+        values = np.array([prior.parameters[parameter] for prior in self.priors])
         order = np.argsort(values, kind="stable")
         cumulative = np.cumsum(np.array(self.weights)[order])
         return float(values[order][min(int(np.searchsorted(cumulative, probability)), values.size - 1)])
@@ -199,10 +199,12 @@ class Weights(NamedTuple):
         """Return log weights at x, of shape (nodes, …); if not `is_exact`, r < 1 is 1, which makes them log-concave."""
         r, rate, constant = (column.reshape(-1, *[1] * (np.ndim(x) - 1)) for column in self[:3])
         r = np.where(is_exact | (r == 0.0), r, np.maximum(r, 1.0))
-        found, some = np.zeros(np.broadcast_shapes(r.shape, np.shape(x))), (r != 1.0).ravel()
-        if some.any():
-            found[some] = log_coefficient(r[some], np.broadcast_to(x, found.shape)[some])
-        return found + x * rate + constant
+        log_weight = np.zeros(np.broadcast_shapes(r.shape, np.shape(x)))
+        has_coefficient = (r != 1.0).ravel()
+        if has_coefficient.any():
+            counts = np.broadcast_to(x, log_weight.shape)[has_coefficient]
+            log_weight[has_coefficient] = log_coefficient(r[has_coefficient], counts)
+        return log_weight + x * rate + constant
 
     def log_ratio(self, x: Floats) -> Floats:
         """Return ln w(x + 1) − ln w(x), at one x per node, of the log-concave weights."""
@@ -227,27 +229,27 @@ def log_coefficient(r: Floats, x: Floats | Integers) -> Floats:
 
 def leaf_weights(prior: Prior | Sequence[Prior], leaves: Integers, size: int) -> Weights:
     """Return the weights of leaves, for `size` nodes, after checking that there is one prior, or one per leaf."""
-    many: Sequence[Any] = prior if isinstance(prior, list | tuple) else [prior]
+    priors: Sequence[Any] = prior if isinstance(prior, list | tuple) else [prior]
     rows: list[tuple[Any, ...]] = []
-    for one in many:
-        if not isinstance(one, Prior):
-            raise ValueError(f"prior must be a prior or one per leaf, got {describe(one)}; use e.g. uniform()")
-        a = one.parameters
-        if one.name == "negative_binomial":
+    for leaf_prior in priors:
+        if not isinstance(leaf_prior, Prior):
+            raise ValueError(f"prior must be a prior or one per leaf, got {describe(leaf_prior)}; use e.g. uniform()")
+        a = leaf_prior.parameters
+        if leaf_prior.name == "negative_binomial":
             rows.append((a[0], -np.log1p(a[0] / a[1]), -a[0] * np.log1p(a[1] / a[0]), FAR, False, False))
-        elif one.name == "poisson":
+        elif leaf_prior.name == "poisson":
             rows.append((0.0, np.log(a[0]), -a[0], FAR, False, False))
-        elif one.name == "uniform":
+        elif leaf_prior.name == "uniform":
             rows.append((1.0, 0.0, 0.0, FAR, False, True) if a[0] is None else
                         (1.0, 0.0, -np.log(a[0] + 1.0), a[0], False, False))  # fmt: skip
         else:
             rows += [(alpha, 0.0, 0.0, FAR, True, True) for alpha in a]
-    if len(rows) not in (1, leaves.size) or len(rows) != len(many) > 1:
+    if len(rows) not in (1, leaves.size) or len(rows) != len(priors) > 1:
         raise ValueError(
             f"prior, or alpha, must be one or one per leaf, got {len(rows)} for {leaves.size} leaves; pass "
             f"{leaves.size}"
         )
-    columns = [np.full(size, one) for one in (1.0, 0.0, 0.0, FAR, False, False)]
+    columns = [np.full(size, default) for default in (1.0, 0.0, 0.0, FAR, False, False)]
     for column, values in zip(columns, zip(*rows, strict=True), strict=True):
         column[leaves] = values
     return Weights(*columns)

@@ -40,7 +40,7 @@ _EXACT = 1e12  # precision of a total without noise
 def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     """Return a count per node that it exceeds with a negligible probability; infinite if nothing bounds it."""
     high = np.where(np.isfinite(factors.high), factors.high, factors.low)
-    own = np.where(factors.kind >= 0, np.maximum(high, 0.0) + _REACH * factors.scale + 10.0, np.inf)
+    from_value = np.where(factors.kind >= 0, np.maximum(high, 0.0) + _REACH * factors.scale + 10.0, np.inf)
     hard = np.where(factors.most < FAR, factors.most, np.inf)
     with np.errstate(divide="ignore", over="ignore"):
         mean = np.exp(np.minimum(weights.rate, 600.0))
@@ -49,16 +49,17 @@ def caps(forest: Forest, factors: Factors, weights: Weights) -> Floats:
     prior = np.where(weights.upper < FAR, np.minimum(prior, weights.upper), prior)
     below = np.where(forest.left < 0, prior, 0.0)
 
-    def both(one: Floats, other: Floats) -> Floats:
-        return np.where(np.isfinite(one) & np.isfinite(other), np.maximum(one, other), np.minimum(one, other))
+    def largest_finite(a: Floats, b: Floats) -> Floats:
+        """Return the larger of two caps, or the one that is finite."""
+        return np.where(np.isfinite(a) & np.isfinite(b), np.maximum(a, b), np.minimum(a, b))
 
-    cap = np.zeros(own.size)
+    cap = np.zeros(from_value.size)
     for nodes in forest.levels[::-1]:
-        cap[nodes] = np.where(np.isfinite(hard[nodes]), hard[nodes], both(own[nodes], below[nodes]))
+        cap[nodes] = np.where(np.isfinite(hard[nodes]), hard[nodes], largest_finite(from_value[nodes], below[nodes]))
         child = nodes[forest.above[nodes] >= 0]
         np.add.at(below, forest.above[child], cap[child])
     for nodes in forest.levels[1:]:
-        cap[nodes] = np.minimum(both(cap[nodes], cap[forest.above[nodes]]), hard[nodes])
+        cap[nodes] = np.minimum(largest_finite(cap[nodes], cap[forest.above[nodes]]), hard[nodes])
     return np.minimum(cap, np.where(weights.upper < FAR, weights.upper, np.inf))
 
 
@@ -246,8 +247,8 @@ def solve_tilts(forest: Forest, factors: Factors, target: Leaves, limit: Floats,
     free = (factors.kind < 0) & ~factors.is_limited  # their tilts do not change, as the equations require
     tilt[free & (forest.above < 0)] = 0.0
     for nodes in forest.levels[1:]:
-        one = nodes[free[nodes]]
-        tilt[one] = tilt[forest.above[one]]
+        follows = nodes[free[nodes]]
+        tilt[follows] = tilt[forest.above[follows]]
     return tilt
 
 
@@ -275,10 +276,10 @@ def largest_tilts(forest: Forest, leaves: Leaves, depth: float = 0.0) -> Floats:
     Beyond them, the mode of a leaf is at its cap. With them, the log weight of a leaf without a value falls by at least
     about `depth` up to its cap.
     """
-    found, nodes = np.full(forest.above.size, 1e300), leaves.nodes
+    largest, nodes = np.full(forest.above.size, 1e300), leaves.nodes
     is_free = (leaves.high > leaves.low) & (leaves.factors.most >= FAR) & (leaves.weights.upper >= FAR)
     slope = leaves.log_ratio(np.maximum(leaves.high - 1.0, 0.0), np.zeros(nodes.size))
-    found[nodes] = np.where(is_free, -slope - depth / np.maximum(leaves.high, 1.0), 1e300)
+    largest[nodes] = np.where(is_free, -slope - depth / np.maximum(leaves.high, 1.0), 1e300)
     for level in forest.levels[:0:-1]:
-        np.minimum.at(found, forest.above[level], found[level])
-    return found
+        np.minimum.at(largest, forest.above[level], largest[level])
+    return largest

@@ -65,7 +65,8 @@ class Table:
 
     def part(self, nodes: Integers) -> Table:
         """Return the table of a node and all nodes below it, in ascending order, without the others."""
-        total, options = self.total[nodes[nodes < self.forest.m]], tuple(select(one, nodes) for one in self.options)
+        total = self.total[nodes[nodes < self.forest.m]]
+        options = tuple(select(weights, nodes) for weights in self.options)
         return _divided(self.forest.part(nodes), select(self.factors, nodes), total, options)
 
 
@@ -96,8 +97,8 @@ def read_table(
     if n is not None and roots.size != 1:
         raise ValueError(f"n must be None for a table with {roots.size} roots, got {n}; pass the totals with EXACT")
     size = None if n is None else validate_count("n", n, "pass the public total")
-    total = np.where([isinstance(one, Exact) for one in kinds] & ~np.isnan(y), np.nan_to_num(y, nan=-1.0), -1.0)
-    total = np.where([one == "value" for one in formats], total, -1.0).astype(np.int64)
+    total = np.where([isinstance(kind, Exact) for kind in kinds] & ~np.isnan(y), np.nan_to_num(y, nan=-1.0), -1.0)
+    total = np.where([form == "value" for form in formats], total, -1.0).astype(np.int64)
     if size is not None:
         if total[roots[0]] not in (-1, size):
             raise ValueError(f"n must equal the exact total {total[roots[0]]}, got {size}; remove one of them")
@@ -120,13 +121,13 @@ def read_table(
 
 def _per_node(name: str, given: Any, m: int, kind: Any, allowed: str, names: Sequence[str] | None) -> list:
     """Return one entry per node, of one entry or a sequence of m, after checking their types."""
-    found = list(given) if isinstance(given, list | tuple | np.ndarray) else [given] * m
-    if len(found) != m:
-        raise ValueError(f"{name} must be one or one per node, got {len(found)} for {m} nodes; pass {m}")
-    for i, one in enumerate(found):
-        if not isinstance(one, kind) or (isinstance(one, str) and one not in ("value", "clipped")):
-            raise ValueError(f"{name} must be {allowed}, got {describe(one)} for {node_name(names, i)}; choose one")
-    return found
+    entries = list(given) if isinstance(given, list | tuple | np.ndarray) else [given] * m
+    if len(entries) != m:
+        raise ValueError(f"{name} must be one or one per node, got {len(entries)} for {m} nodes; pass {m}")
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, kind) or (isinstance(entry, str) and entry not in ("value", "clipped")):
+            raise ValueError(f"{name} must be {allowed}, got {describe(entry)} for {node_name(names, i)}; choose one")
+    return entries
 
 
 def _forest(parents: ArrayLike, m: int, names: Names) -> Forest:
@@ -147,17 +148,17 @@ def _as_geometric(
     y: Floats, kinds: list, forest: Forest, total: Integers, names: Sequence[str] | None
 ) -> tuple[list[NoiseLike], float]:
     """Return the noise with K-norm noise replaced by geometric noise, and the log ratio of their densities."""
-    which = np.array([isinstance(one, Noise) and one.sums_to_zero for one in kinds]) & ~np.isnan(y)
-    if not which.any():
+    has_k_norm = np.array([isinstance(kind, Noise) and kind.sums_to_zero for kind in kinds]) & ~np.isnan(y)
+    if not has_k_norm.any():
         return kinds, 0.0
-    found, log_constant = list(kinds), 0.0
-    for i in np.flatnonzero(which):
-        found[i] = Noise("geometric", kinds[i].scale)
-    for p in np.unique(forest.parents[which]):
+    geometric, log_constant = list(kinds), 0.0
+    for i in np.flatnonzero(has_k_norm):
+        geometric[i] = Noise("geometric", kinds[i].scale)
+    for p in np.unique(forest.parents[has_k_norm]):
         family = np.flatnonzero(forest.parents == p)
-        same = p >= 0 and all(kinds[i] == kinds[family[0]] for i in family) and which[family].all()
+        same = p >= 0 and all(kinds[i] == kinds[family[0]] for i in family) and has_k_norm[family].all()
         if not (same and total[p] >= 0):
-            i = family[which[family]][0]
+            i = family[has_k_norm[family]][0]
             raise ValueError(
                 f"k-norm noise must be that of all children of a node with an exact total, got it for "
                 f"{node_name(names, int(i))}; pass n or EXACT for the total, or geometric noise"
@@ -167,7 +168,7 @@ def _as_geometric(
             raise ValueError(
                 f"values with k-norm noise must sum to the total {total[p]}, got {y[family].sum():g}; check the release"
             )
-    return found, log_constant
+    return geometric, log_constant
 
 
 def k_norm_constant(scale: float, d: int) -> float:
@@ -184,19 +185,21 @@ def _refuse_consistent(y: Floats, kinds: list, formats: list, forest: Forest) ->
     Only families of several children whose members all have plain values count. The probability that noise makes the
     sum of a family equal is at most the largest probability of the noise of any member, which is 0 for real numbers.
     """
-    plain = np.array([one == "value" for one in formats]) & ~np.isnan(y)
+    plain = np.array([form == "value" for form in formats]) & ~np.isnan(y)
     child = np.flatnonzero(forest.parents >= 0)
     above = forest.parents[child]
     is_sum = (forest.left[: y.size] >= 0) & (forest.right[: y.size] >= 0)  # a node with one child is measured again
-    family = is_sum & plain & np.array([isinstance(one, Noise) for one in kinds])
+    family = is_sum & plain & np.array([isinstance(kind, Noise) for kind in kinds])
     np.logical_and.at(family, above, plain[child])
     sums = np.zeros(y.size)
     np.add.at(sums, above, np.where(plain[child], y[child], 0.0))
     gap = np.abs(sums - y)[family] - 1e-9 * np.maximum(np.abs(y[family]), 1.0)
     if not gap.size or (gap > 0.0).any():
         return
-    most = {one: -one.log_normaliser(1) if one.is_integer else -np.inf for one in set(kinds) if isinstance(one, Noise)}
-    log_equal = np.array([most.get(one, 0.0) for one in kinds])
+    most = {
+        kind: -kind.log_normaliser(1) if kind.is_integer else -np.inf for kind in set(kinds) if isinstance(kind, Noise)
+    }
+    log_equal = np.array([most.get(kind, 0.0) for kind in kinds])
     np.minimum.at(log_equal, above, log_equal[child])
     if log_equal[family].sum() < _CHANCE:
         raise ValueError(

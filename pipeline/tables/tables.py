@@ -6,6 +6,7 @@ discards it, so that a worker requires memory for one block per thread and a few
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -13,11 +14,13 @@ from typing import Any, TypeAlias, TypeVar
 import dask
 import dask.array as da
 import numpy as np
+from dask.system import CPU_COUNT
 from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.tables.cells import Literal
@@ -121,7 +124,11 @@ def reduce_rows(
     reduce = dask.delayed(combine, pure=False)
     while len(results) > 1:
         results = [reduce(results[i : i + _FAN_IN]) for i in range(0, len(results), _FAN_IN)]
-    with connect(choose_cluster(cluster)) as client:
+    chosen = cluster if isinstance(cluster, Profile) else choose_cluster(cluster)
+    if chosen is THREADS:  # they need no scheduler
+        with ThreadPoolExecutor(CPU_COUNT) as pool:
+            return results[0].compute(scheduler="threads", pool=pool)
+    with connect(chosen) as client:
         return _gather(client, results[0])
 
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from studies.commands.options import argument, option, parse_numbers
-from studies.commands.output import print_table, say
+from studies.commands.options import argument, option
+from studies.option_texts import parse_numbers
+from studies.output import print_table, say
 
 
 def audit(
@@ -56,10 +57,10 @@ def audit(
         print_table(heads, rows)
     for reason in left_out:
         say(f"omitted: {reason}")
-    for one in audited:
-        say(f"{one.name}: {one.evidence}")
-    for compared in dict.fromkeys(one.compared.relation for one in audited):
+    for audit_result in audited:
+        say(f"{audit_result.name}: {audit_result.evidence}")
+    for compared in dict.fromkeys(audit_result.compared.relation for audit_result in audited):
         say(f"neighbours: {compared.value}")
-    n_broken = sum(not one.holds for one in audited)
+    n_broken = sum(not audit_result.holds for audit_result in audited)
     say(f"audited: {len(audited)}, broken: {n_broken}")
     raise typer.Exit(1 if n_broken else 0)

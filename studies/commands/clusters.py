@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from studies.commands.options import argument, complete_profile, option
-from studies.commands.output import ERRORS, print_table, say
+from studies.output import ERRORS, print_table, say
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -65,11 +65,11 @@ def check(
         wanted = requested_workers(chosen, client)
         with suppress(TimeoutError):  # missing workers are reported below
             client.wait_for_workers(wanted, timeout=chosen.wait)
-        found = check_workers(client, store)
-    for worker, faults in found.items():
+        faults_of_workers = check_workers(client, store)
+    for worker, faults in faults_of_workers.items():
         say(f"{worker}  {'; '.join(faults) or 'ok'}")
-    unfit = sum(map(bool, found.values()))
-    what = "same code" + (f", {store} is shared and can be written" if store else "")
-    missing = f"; {wanted - len(found)} have not joined" if len(found) < wanted else ""
-    say(f"{len(found) - unfit} of {len(found)} workers are ok ({what}){missing}")
+    n_joined, unfit = len(faults_of_workers), sum(map(bool, faults_of_workers.values()))
+    requirement = "same code" + (f", {store} is shared and can be written" if store else "")
+    missing = f"; {wanted - n_joined} have not joined" if n_joined < wanted else ""
+    say(f"{n_joined - unfit} of {n_joined} workers are ok ({requirement}){missing}")
     raise typer.Exit(1 if unfit or missing else 0)

@@ -16,8 +16,8 @@ from pipeline.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster
-from studies.commands.output import ERRORS, fail, say
 from studies.folders import configure, require_folder, store_path
+from studies.output import ERRORS, fail, say
 from studies.report.summaries import state_of
 
 
@@ -71,7 +71,7 @@ def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, Pe
 
 def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
     """Return the shell command that resumes the run of all studies."""
-    given = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
-    options = {f"--{name.replace('_', '-')}": value for name, value in given.items() if value is not None}
+    resumed = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
+    options = {f"--{name.replace('_', '-')}": value for name, value in resumed.items() if value is not None}
     words = ((name, value) if value is not True else (name,) for name, value in options.items() if value is not False)
     return command("run", "all", *itertools.chain.from_iterable(words))

@@ -9,7 +9,7 @@ import typer
 
 from pipeline.errors import BadInputError, command
 from studies.commands.options import argument
-from studies.commands.output import say
+from studies.output import say
 
 app = typer.Typer(help="Write a running file with comments: a mechanism or a study of your own.")
 

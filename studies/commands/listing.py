@@ -1,7 +1,5 @@
 """The command ``list``: studies, one study in detail, and mechanisms."""
 
-from __future__ import annotations
-
 import pydoc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +12,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from studies import MODULES, STUDIES
 from studies.commands.options import argument, complete_study, option
-from studies.commands.output import print_table, say
+from studies.output import print_table, say
 
 if TYPE_CHECKING:
     from mechanisms.core.metadata import Entry

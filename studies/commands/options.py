@@ -1,18 +1,17 @@
-"""Options that the commands share, and functions that parse and check them."""
+"""Options that the commands share, and the arguments of the pipeline that they stand for."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from pipeline.declare.factors import Factor, require_integer
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
+from studies.option_texts import parse_assignments, split_names
 
 if TYPE_CHECKING:
     from pipeline.clusters.profiles import Profile
@@ -86,6 +85,7 @@ OPTIONS: dict[str, Any] = {
         str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")
     ],
     "yes": Annotated[bool, option("--yes", "Release without asking.")],
+    "json": Annotated[bool, option("--json", "Print the release as JSON, with all of its digits.")],
     "rehearsal": Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")],
     "panel": Panels,
     "cluster": Annotated[
@@ -109,11 +109,14 @@ OPTIONS: dict[str, Any] = {
 }
 """Options that several commands have, by the name of the argument."""
 
+RELEASE = ("ledger", "budget", "yes", "rehearsal", "json")
+"""Names of the options of all commands that release a user's own numbers."""
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def takes(*names: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that declares the named `OPTIONS` for a command, which receives them as ``**given``."""
+    """Return a decorator that declares the named `OPTIONS` for a command, which receives them as ``**options``."""
     shared = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False if hint is bool else None, annotation=OPTIONS[name])
         for name in names
@@ -121,27 +124,30 @@ def takes(*names: str) -> Callable[[_Command], _Command]:
     ]
 
     def declare(command: _Command) -> _Command:
-        own = signature(command, eval_str=True)
-        kept = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        declared = own.replace(parameters=[*(one.replace(kind=Parameter.KEYWORD_ONLY) for one in kept), *shared])
-        command.__signature__ = declared  # type: ignore[attr-defined]
+        written = signature(command, eval_str=True)
+        typed = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for parameter in written.parameters.values()
+            if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        command.__signature__ = written.replace(parameters=[*typed, *shared])  # type: ignore[attr-defined]
         return command
 
     return declare
 
 
-def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a command as keyword arguments of functions of the pipeline."""
-    found = dict(given)
-    if "panel" in given:
-        found |= {"panels": split_names(found.pop("panel")), "values": parse_values(given["values"])}
-    if "within" in given:
-        found["within"] = parse_time(given["within"])
-    if "cluster" in given:
-        found["cluster"] = load_cluster(given["cluster"])
-    if "study" in given:
-        found["study"] = None if given["study"] is None else find_study(given["study"], MODULES)
-    return found
+    converted = dict(options)
+    if "panel" in options:
+        converted |= {"panels": split_names(converted.pop("panel")), "values": parse_values(options["values"])}
+    if "within" in options:
+        converted["within"] = parse_time(options["within"])
+    if "cluster" in options:
+        converted["cluster"] = load_cluster(options["cluster"])
+    if "study" in options:
+        converted["study"] = None if options["study"] is None else find_study(options["study"], MODULES)
+    return converted
 
 
 def load_cluster(cluster: str | None) -> "Profile":
@@ -151,20 +157,10 @@ def load_cluster(cluster: str | None) -> "Profile":
     return load_profile(cluster)
 
 
-def split_names(names: list[str] | None) -> list[str]:
-    """Return the names given by a repeatable option, split at commas."""
-    return [name.strip() for given in names or [] for name in given.split(",")]
-
-
-def split_features(features: str | None) -> tuple[str, ...] | None:
-    """Return the columns given by ``--features``; None without this option."""
-    return None if features is None else tuple(filter(None, split_names([features])))
-
-
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
     """Return the values given by an option of the form ``NAME=V1,V2``, such as ``--set``, by name."""
-    given = parse_assignments(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
-    return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
+    lists = parse_assignments(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
+    return {name: [value.strip() for value in values.split(",")] for name, values in lists.items()}
 
 
 def parse_cell(assignments: list[str] | None) -> dict[str, str]:
@@ -172,74 +168,11 @@ def parse_cell(assignments: list[str] | None) -> dict[str, str]:
     return parse_assignments(assignments, "NAME=V", "a cell has one value of {}")
 
 
-def parse_assignments(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
-    """Return the values given by a repeatable option, by name; `twice` is the remedy for a repeated name."""
-    values: dict[str, str] = {}
-    for assignment in assignments or []:
-        name, equals, given = assignment.partition("=")
-        if not equals or not name or not given:
-            raise BadInputError(f"a value must be given as {form}, got {assignment!r}")
-        if name in values:
-            raise BadInputError(f"{name} is given twice; {twice.format(name)}")
-        values[name] = given
-    return values
-
-
-def parse_numbers(name: str, given: str, kind: Literal["float", "vector"] = "float") -> tuple[float, ...]:
-    """Return the numbers of an option, separated by commas or, in a vector, by colons; none for an empty list."""
-    if not given and kind == "float":
-        return ()
-    values: Any = Factor(name, tuple(given.split(",")) if kind == "float" else (given,), "", kind).values
-    return values if kind == "float" else values[0]
-
-
-def parse_column_numbers(
-    name: str, given: list[str] | None, form: str, example: str, sizes: Collection[int] = (2,)
-) -> dict[str, tuple[float, ...]]:
-    """Return the numbers of a repeatable option of the form ``COLUMN=LOW:HIGH`` by column."""
-    values: dict[str, tuple[float, ...]] = {}
-    for word in given or []:
-        column, _, ends = word.rpartition("=")
-        numbers = find_numbers(ends) if column else ()
-        if len(numbers) not in sizes or column in values:
-            raise BadInputError(
-                f"{name} must have the form {form}, with finite numbers such as 1000 or -0.5, once per column, got "
-                f"{word!r}; e.g. {example}"
-            )
-        values[column] = numbers
-    return values
-
-
-def find_numbers(given: str) -> tuple[float, ...]:
-    """Return the finite numbers of a text, separated by colons; none if the text has another form."""
-    try:
-        return parse_numbers("numbers", given, "vector")
-    except BadInputError:
-        return ()
-
-
-def require_level(level: float) -> None:
-    """Raise BadInputError unless the ends of an interval with a probability are quantiles in (0, 1)."""
-    if not 0.0 < level < (1.0 + level) / 2.0 < 1.0:  # the ends are rounded
-        raise BadInputError(f"level must be in (0, 1) and not round to 1, got {level!r}; choose e.g. 0.95")
-
-
-def format_level(level: float) -> str:
-    """Return the probability of intervals in percent, with all of its digits."""
-    return f"{(100 * Decimal(repr(level))).normalize():f} %"
-
-
-def require_seed(seed: int | None) -> None:
-    """Raise BadInputError unless a seed is a non-negative integer of 63 bits, or None."""
-    if seed is not None:
-        require_integer("--seed", seed, 0, 2**63 - 1)
-
-
-def parse_time(given: str | None) -> float | None:
+def parse_time(text: str | None) -> float | None:
     """Return the seconds of a time with a unit, such as ``30min``; None if no time is given."""
-    if given is None:
+    if text is None:
         return None
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|min|h)", given.strip())
-    if found is None:
-        raise BadInputError(f"a time must be a number with the unit s, min or h, such as 30min, got {given!r}")
-    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]
+    form = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|min|h)", text.strip())
+    if form is None:
+        raise BadInputError(f"a time must be a number with the unit s, min or h, such as 30min, got {text!r}")
+    return float(form[1]) * {"s": 1, "min": 60, "h": 3600}[form[2]]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Open, StoreOrFolder, arguments, option, takes
-from studies.commands.output import fail, require_file, require_outside_stores, say, writing
+from studies.output import fail, require_file, require_outside_stores, say, writing
 
 
 @takes("study")

@@ -3,8 +3,6 @@
 Help texts and the state of a store need neither xarray nor Dask, so each command imports them only if it needs them.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ import typer
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
 from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
-from studies.commands.output import ERRORS, print_columns, print_table, say
+from studies.output import ERRORS, print_columns, print_table, say
 
 if TYPE_CHECKING:
     from pipeline.execution.checks import Rerun
@@ -52,7 +50,7 @@ def status(
     raise typer.Exit(code)
 
 
-def _describe_submission(store: str, opened: ResultStore, cluster: str | None) -> tuple[str, str]:
+def _describe_submission(store: str, opened: "ResultStore", cluster: str | None) -> tuple[str, str]:
     """Return the command that follows a store's submission while it may run, and its state; both may be empty."""
     submission = _find_submission(opened)
     if submission is None:
@@ -71,17 +69,17 @@ def _describe_submission(store: str, opened: ResultStore, cluster: str | None) -
     return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
 
 
-def _find_submission(opened: ResultStore) -> Submission | None:
+def _find_submission(opened: "ResultStore") -> "Submission | None":
     """Return the submission of the last session, if it is open or was stopped by an error."""
     if "submission" not in (opened.sessions or [{}])[-1]:
         return None
     from pipeline.submission import last_submission  # slow import
 
-    found = last_submission(opened)
-    return found if found is not None and (found.is_open or found.stopped) else None
+    submission = last_submission(opened)
+    return submission if submission is not None and (submission.is_open or submission.stopped) else None
 
 
-def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, Counts]:
+def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore", Counts]:
     """Print the progress of a store until it is complete, and return its last state."""
     from pipeline.progress import format_duration
 
@@ -105,7 +103,7 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple[ResultStore, 
     return opened, counts
 
 
-def _is_abandoned(opened: ResultStore, cluster: str | None) -> bool:
+def _is_abandoned(opened: "ResultStore", cluster: str | None) -> bool:
     """Return True if a store's submission has stopped, or if its scheduler does not have it or does not respond."""
     submission = _find_submission(opened)
     if submission is None or submission.stopped:
@@ -173,7 +171,7 @@ def errors(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def count_trials(opened: ResultStore) -> Counts:
+def count_trials(opened: "ResultStore") -> Counts:
     """Count the trials of each panel of a store by status."""
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
@@ -183,7 +181,7 @@ def conclude(store: str) -> int:
     return _conclude(store, *_count(store))
 
 
-def _count(store: str) -> tuple[ResultStore, Counts]:
+def _count(store: str) -> tuple["ResultStore", Counts]:
     """Open a store, and count its trials."""
     from pipeline.stores.store import open_complete
 
@@ -191,17 +189,17 @@ def _count(store: str) -> tuple[ResultStore, Counts]:
     return opened, count_trials(opened)
 
 
-def _describe_audits(opened: ResultStore) -> dict[str, dict[str, str]]:
+def _describe_audits(opened: "ResultStore") -> dict[str, dict[str, str]]:
     """Return the results of the audits of added mechanisms in a few words, by panel and method."""
     stored = json.loads(opened.attributes.get("audits", "{}"))
     if not stored:
         return {}
     from studies.styles import describe_audit  # slow import
 
-    return {panel: {name: describe_audit(found) for name, found in audits.items()} for panel, audits in stored.items()}
+    return {panel: {name: describe_audit(audit) for name, audit in audits.items()} for panel, audits in stored.items()}
 
 
-def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "") -> int:
+def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "") -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
     from pipeline.stores.asked import read_goal
 
@@ -239,7 +237,7 @@ def _conclude(store: str, opened: ResultStore, counts: Counts, follow: str = "")
     return 0
 
 
-def _verdict(rerun: Rerun) -> str:
+def _verdict(rerun: "Rerun") -> str:
     if rerun.computed is rerun.stored:
         return "not recomputed: it terminated its worker"
     if not rerun.is_stored:
@@ -249,7 +247,7 @@ def _verdict(rerun: Rerun) -> str:
     return "equal" if rerun.equal else "DIFFERENT"
 
 
-def _show(rerun: Rerun, measure: str) -> str:
+def _show(rerun: "Rerun", measure: str) -> str:
     """Format the computed value of a measure, and the stored one if it differs; return "" for a failed trial."""
     if rerun.computed.status[0] != Status.OK:
         return ""

@@ -21,8 +21,8 @@ from studies.commands.options import (
     profile_option,
     takes,
 )
-from studies.commands.output import ERRORS, fail, format_size, print_table, say
 from studies.commands.reading import conclude, count_trials
+from studies.output import ERRORS, fail, format_size, print_table, say
 
 Retry = Literal["failed", "timed-out", "killed"]
 _CORRECT = "correct the failing method in a new --store, or "
@@ -54,24 +54,28 @@ def plan(study: StudyName, **given: Any) -> None:
         return
     plans = make_plan(configured)
     rows = []
-    for one in plans:
-        counts = (f"{n:,}" for n in (one.n_cells, one.n_settings, one.n_trials, one.n_blocks))
-        errors = ", ".join(f"{name} <= {error:.2g}" for name, error in one.mcse.items())
-        errors = errors or ("none (deterministic)" if configured.panel(one.panel).trials is None else "unknown")
-        rows.append((one.panel, *counts, format_size(one.n_bytes), f"{one.seconds:,.1f} s", errors))
+    for panel_plan in plans:
+        counts = (
+            f"{n:,}" for n in (panel_plan.n_cells, panel_plan.n_settings, panel_plan.n_trials, panel_plan.n_blocks)
+        )
+        errors = ", ".join(f"{name} <= {error:.2g}" for name, error in panel_plan.mcse.items())
+        errors = errors or ("none (deterministic)" if configured.panel(panel_plan.panel).trials is None else "unknown")
+        rows.append(
+            (panel_plan.panel, *counts, format_size(panel_plan.n_bytes), f"{panel_plan.seconds:,.1f} s", errors)
+        )
     print_table(("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "expected mcse"), rows)
     cores = available_cores()
     n_blocks, n_bytes, seconds = (
-        sum(getattr(one, name) for one in plans) for name in ("n_blocks", "n_bytes", "seconds")
+        sum(getattr(panel_plan, name) for panel_plan in plans) for name in ("n_blocks", "n_bytes", "seconds")
     )
     say(
         f"{PendingWork(configured, None).n_evaluations:,} evaluations (applicable methods x cells x trials) in "
         f"{n_blocks:,} blocks, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
-    for one in plans:
-        if one.failures:
-            say(f"{one.failures:,} trials of the pilot of panel {one.panel} failed: {one.error}")
+    for panel_plan in plans:
+        if panel_plan.failures:
+            say(f"{panel_plan.failures:,} trials of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
 
 
 def _plan_until(configured: pipeline.Study, until: str) -> None:
@@ -81,23 +85,30 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
 
     forecasts = forecast(configured, until)
     rows = []
-    for one in forecasts:
-        counts = (f"{n:,.0f}" for n in (one.n_cells, one.n_piloted, one.evaluations, one.most))
-        equal = one.n_cells * len(configured.panel(one.panel).settings()) * one.most
-        rows.append((one.panel, *counts, one.widest, f"{one.seconds:,.1f} s", f"{equal:,}"))
+    for panel_forecast in forecasts:
+        counts = (
+            f"{n:,.0f}"
+            for n in (panel_forecast.n_cells, panel_forecast.n_piloted, panel_forecast.evaluations, panel_forecast.most)
+        )
+        equal = panel_forecast.n_cells * len(configured.panel(panel_forecast.panel).settings()) * panel_forecast.most
+        rows.append(
+            (panel_forecast.panel, *counts, panel_forecast.widest, f"{panel_forecast.seconds:,.1f} s", f"{equal:,}")
+        )
     heads = ("panel", "cells", "piloted", "evaluations", "most trials", "widest", "core time", "with equal trials")
     print_table(heads, rows)
     for panel in configured.panels:
         if panel.trials is None:
             say(f"panel {panel.name} is exact: it has no trials")
     cores = available_cores()
-    seconds, evaluations = (sum(getattr(one, name) for one in forecasts) for name in ("seconds", "evaluations"))
+    seconds, evaluations = (
+        sum(getattr(panel_forecast, name) for panel_forecast in forecasts) for name in ("seconds", "evaluations")
+    )
     say(
         f"about {evaluations:,.0f} evaluations until {until}; at least about {seconds / cores:,.0f} s on {cores} "
         "cores. With equal trials, every cell and method has as many as the widest one needs."
     )
-    declared = {one.panel: configured.panel(one.panel).n_trials for one in forecasts}
-    if any(one.most > declared[one.panel] for one in forecasts):
+    declared = {panel_forecast.panel: configured.panel(panel_forecast.panel).n_trials for panel_forecast in forecasts}
+    if any(panel_forecast.most > declared[panel_forecast.panel] for panel_forecast in forecasts):
         numbers = ", ".join(f"{name}: {number:,}" for name, number in declared.items())
         say(f"without --at-most, a run ends at the declared numbers of trials ({numbers})")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.errors import BadInputError
-from studies.commands.options import Panels, StorePath, arguments, option, split_names, takes
-from studies.commands.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
+from studies.commands.options import Panels, StorePath, arguments, option, takes
+from studies.option_texts import split_names
+from studies.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
 
 if TYPE_CHECKING:
     from pipeline.declare.study import Study
@@ -46,11 +47,11 @@ def summarise(
     configured = _declaring_study(opened, is_needed=long or bool(suffix), **given)
     selected = select(opened, split_names(panel), split_names(measure), _parse_where(where), configured)
     if not suffix:
-        for number, one in enumerate(selected):
+        for number, summary_table in enumerate(selected):
             if number:
                 say("")
-            print_columns(*one.texts(long), title=one.title)
-            if hidden := one.hidden(long):
+            print_columns(*summary_table.texts(long), title=summary_table.title)
+            if hidden := summary_table.hidden(long):
                 form = "--csv" if long else "--long"
                 say(f"one cell has several values of {', '.join(hidden)}; print them with {form}")
         return

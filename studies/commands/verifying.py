@@ -7,7 +7,7 @@ import typer
 import pipeline
 from pipeline.errors import BadInputError, command
 from studies.commands.options import StorePath, argument, arguments, option, takes
-from studies.commands.output import progress_bar, say
+from studies.output import progress_bar, say
 
 _SHOWN = 20
 _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
@@ -31,17 +31,17 @@ def verify(
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with progress_bar("blocks") as show:
-        found = verify_store(
+        verification = verify_store(
             store, sample=None if every else sample, seed=seed, repair=repair, progress=show, **arguments(given)
         )
-    for problem in found.problems[:_SHOWN]:
+    for problem in verification.problems[:_SHOWN]:
         say(f"{problem.where}: {problem.variable} is {problem.damage}")
-    if len(found.problems) > _SHOWN:
-        say(f"and {len(found.problems) - _SHOWN:,} more")
-    checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} recomputed"
-    say(f"{checked}, {len(found.problems):,} problems")
+    if len(verification.problems) > _SHOWN:
+        say(f"and {len(verification.problems) - _SHOWN:,} more")
+    checked = f"{verification.n_read:,} blocks of a setting read, {verification.n_computed:,} recomputed"
+    say(f"{checked}, {len(verification.problems):,} problems")
     again = command("resume", store)
-    kinds = {problem.damage.kind for problem in found.problems}
+    kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
         remedy = f"repair it with: {command('verify', store, '--repair')}"
@@ -52,9 +52,9 @@ def verify(
         say("numbers that differed were replaced with recomputed ones")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: {again}")
-    elif found.n_pending:
-        say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: {again}")
-    if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged", "lost"} and not repair):
+    elif verification.n_pending:
+        say(f"incomplete: {verification.n_pending:,} blocks are pending; compute them with: {again}")
+    if kinds & _OF_BLOCKS or verification.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)
 

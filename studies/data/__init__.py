@@ -2,7 +2,7 @@
 
 from studies.data.records import Classification, Table, split
 from studies.data.shipped import load
-from studies.data.table_csv import NoisyTable, read_table
 from studies.data.user_csv import read_csv
+from studies.own_data.published_table import NoisyTable, read_table
 
 __all__ = ["Classification", "NoisyTable", "Table", "load", "read_csv", "read_table", "split"]

@@ -111,7 +111,7 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
         order = rng.permutation(len(table.y))
         n_test = -(-len(order) // 3)
         train, test = order[n_test:], order[:n_test]
-    train_x, train_y, test_x, test_y = (_frozen(each[some]) for some in (train, test) for each in (table.x, table.y))
+    train_x, train_y, test_x, test_y = (_frozen(array[rows]) for rows in (train, test) for array in (table.x, table.y))
     kept = table.columns, table.classes, table.digest
     return Classification(table.name, train_x, train_y, test_x, test_y, *kept)
 

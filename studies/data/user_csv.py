@@ -1,20 +1,18 @@
 """Users' CSV files with a column of two classes, validated and encoded like the records of P3."""
 
-import errno
 import os
-import stat
 import threading
 import warnings
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pipeline.declare.factors import format_value
 from pipeline.errors import BadInputError, unknown
+from studies.csv_frame import read_frame, require_file
 from studies.data.records import Table, digest_of, encode, make_table
 
 _FEWEST_ROWS = 4  # two rows for training and two for testing
@@ -58,23 +56,9 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     >>> table.columns, table.classes, table.y.tolist()
     (('kind=dog', 'kind=fish', 'weight'), ('no', 'yes'), [1, 1, 0, 0])
     """
-    found = require_file(path)
+    status = require_file(path)
     with _reading:
-        return _read_csv(os.path.abspath(os.path.expanduser(path)), target, found.st_mtime_ns, found.st_size)
-
-
-def require_file(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of a regular file that can be read; raise BadInputError for other paths."""
-    file = os.path.expanduser(path)
-    try:
-        found = os.stat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        with open(file, "rb"):
-            return found
-    except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or "the path is not valid"
-        raise BadInputError(f"cannot read {path}: {what}; give the path of a CSV file") from None
+        return _read_csv(os.path.abspath(os.path.expanduser(path)), target, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1)
@@ -105,25 +89,6 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
         shown = ", ".join(map(repr, table.constant[:10])) + (", ..." if len(table.constant) > 10 else "")
         warnings.warn(f"{path}: constant columns carry no information and become 0: {shown}", UserWarning, stacklevel=3)
     return table
-
-
-def read_frame(path: str, **options: Any) -> pd.DataFrame:
-    """Return the columns of a CSV file, whose names must be unique; options are those of pandas."""
-    try:  # the first rows must have equal length, or pandas would use unnamed fields as row names
-        head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
-        names = head.iloc[0].tolist()
-        frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **options)
-    except Exception as error:
-        raise BadInputError(
-            f"cannot read {path} as CSV: {' '.join(str(error).split())}; the file must be UTF-8 text with column "
-            "names in the first row and the same number of comma-separated fields in every row"
-        ) from error
-    if "" in names:
-        raise BadInputError(f"{path}: every column must have a name, got none for column {names.index('') + 1}; add it")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}")
-    return frame
 
 
 def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]:

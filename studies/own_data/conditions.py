@@ -75,10 +75,10 @@ class Condition:
         """Return the rule that decides about each cell."""
         if self.sign in _ORDERS:
             return f"cells of {self.column} whose exact decimal number is {self.sign} {self.literal.text}"
-        what = f"number {self.literal.text}, in plain decimal form"
+        cell_text = f"number {self.literal.text}, in plain decimal form"
         if self.literal.number is None:
-            what = f"text {self.literal.text!r}"
-        return f"cells of {self.column} that {'do not equal' if self.sign == '!=' else 'equal'} the {what}"
+            cell_text = f"text {self.literal.text!r}"
+        return f"cells of {self.column} that {'do not equal' if self.sign == '!=' else 'equal'} the {cell_text}"
 
 
 def parse_categories(name: str, given: str) -> tuple[Literal, ...]:

@@ -93,11 +93,11 @@ def audited_quantiles(summaries: Summaries) -> Iterator[AuditedLoss]:
     n, epsilon, part = int(ds["n_partitions"]), float(ds["epsilon"]), float(vector(ds, "split")[0])
     total, names = ds["exact_epsilon"], ds["algorithm"].values
     for name in (name for name in ("quantile", "quantile-exact") if name in names):
-        lost, both = float(ds["search_epsilon"].sel(algorithm=name)), float(total.sel(algorithm=name))
+        lost, total_loss = float(ds["search_epsilon"].sel(algorithm=name)), float(total.sel(algorithm=name))
         place = f"all data sets, {n} partitions, {ds.sizes['ring'] - 1} doublings"
         yield AuditedLoss(f"search of {name}", "ε₁-DP", lost / part, lost, 1, place)
         place = f"one of {n} quantiles moved, search and mean together"
-        yield AuditedLoss(name, "(ε₁ + ε₂)-DP", both / epsilon, both, 2, place)
+        yield AuditedLoss(name, "(ε₁ + ε₂)-DP", total_loss / epsilon, total_loss, 2, place)
     if "quantile-centred" in names:
         loss = float(total.sel(algorithm="quantile-centred"))
         place = f"one of {n} partitions moved, sum of the losses of three steps"
@@ -123,14 +123,14 @@ def _winners(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
     names = [name for name in ds["algorithm"].values.tolist() if name not in _CONTROLS]
     ds = ds.sel(track=track, records="inside", component="slope-1", algorithm=names)
     for n, epsilon in product(ds["n"].values.tolist(), ds["epsilon"].values.tolist()):
-        one = ds.sel(n=n, epsilon=epsilon).dropna("algorithm", subset=["score_mean"]).sortby("score_mean")
-        if not one.sizes["algorithm"]:
+        ranked = ds.sel(n=n, epsilon=epsilon).dropna("algorithm", subset=["score_mean"]).sortby("score_mean")
+        if not ranked.sizes["algorithm"]:
             continue
-        first, *others = one["algorithm"].values.tolist()
-        margins = {name: tuple(map(float, mean_ratio(one, "score", name, first))) for name in others}
+        first, *others = ranked["algorithm"].values.tolist()
+        margins = {name: tuple(map(float, mean_ratio(ranked, "score", name, first))) for name in others}
         equal = [name for name, (ratio, error) in margins.items() if ratio - 1.0 <= 2.0 * error]
         then = next((name for name in others if name not in equal), None)
-        score = plus_minus(float(one["score_mean"][0]), float(one["score_mcse"][0]))
+        score = plus_minus(float(ranked["score_mean"][0]), float(ranked["score_mcse"][0]))
         margin = plus_minus(*margins[then]) if then else ""
         yield f"{n:,}", f"{epsilon:g}", f"{n * epsilon:,g}", first, score, ", ".join(equal), then or "", margin
 
@@ -155,8 +155,8 @@ def _covered(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
         return
     ds = ds.sel(track=track, epsilon=1.0, component="slope-1")
     for name in ds["algorithm"].values.tolist():
-        one = ds.sel(algorithm=name)
-        kinds = [one.sel(records=kind).dropna("n", subset=["covered_mean"]) for kind in one["records"].values]
+        coverage = ds.sel(algorithm=name)
+        kinds = [coverage.sel(records=kind).dropna("n", subset=["covered_mean"]) for kind in coverage["records"].values]
         if name not in _CONTROLS and any(kind.sizes["n"] for kind in kinds):
             yield name, *map(_holding_sizes, kinds)
 

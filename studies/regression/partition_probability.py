@@ -42,8 +42,12 @@ from studies.regression.partition_trials import (
 def _evaluate(entry: ProbabilityMethod, trials: PartitionTrials, setting: Values, streams: Streams) -> dict[str, Any]:
     method = partition_probability(entry, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
     generators = streams.generators() if entry.has_noise else [None] * len(trials.parts)
-    found = np.stack([method.release(rng, parts) for rng, parts in zip(generators, trials.parts, strict=True)])
-    return {"probability": found, "difference": found - trials.full, "spent": len(setting["cutoff"]) * method.loss}
+    probabilities = np.stack([method.release(rng, parts) for rng, parts in zip(generators, trials.parts, strict=True)])
+    return {
+        "probability": probabilities,
+        "difference": probabilities - trials.full,
+        "spent": len(setting["cutoff"]) * method.loss,
+    }
 
 
 def _validate(cell: Values, setting: Values) -> bool:

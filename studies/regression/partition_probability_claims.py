@@ -98,8 +98,10 @@ def means_agree_fisher(look: Look) -> Finding:
 @p2(place="section 3.1.1, Figure 3.2", needs=_default(["normality-noiseless"]))
 def normality_over_then_under(look: Look) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
-    one = look["default"].sel(algorithm="normality-noiseless")
-    return decide(*above(0.0, _over(one, (-3, -2, -1, 1, 2, 3)), _DECIDING), f"Mean difference {_differences(one)}.")
+    normality = look["default"].sel(algorithm="normality-noiseless")
+    return decide(
+        *above(0.0, _over(normality, (-3, -2, -1, 1, 2, 3)), _DECIDING), f"Mean difference {_differences(normality)}."
+    )
 
 
 @claim(
@@ -117,14 +119,16 @@ def corrected_does_not(look: Look) -> Finding:
     .02 at 3 sd from the true slope.
     """
     default = look["default"]
-    printed, one = (default.sel(algorithm=f"{name}-noiseless") for name in _NORMALITY)
+    printed, corrected = (default.sel(algorithm=f"{name}-noiseless") for name in _NORMALITY)
     ends = default.sel(cutoff=[-3, 3])
-    rmse, spread = (ends[name].sel(algorithm=one["algorithm"]) for name in ("difference_rmse", "difference_rmse_mcse"))
+    rmse, spread = (
+        ends[name].sel(algorithm=corrected["algorithm"]) for name in ("difference_rmse", "difference_rmse_mcse")
+    )
     others = ends["difference_rmse"].max("cutoff")
-    bias = abs(one["difference_mean"]), one["difference_mcse"]
+    bias = abs(corrected["difference_mean"]), corrected["difference_mcse"]
     return decide(
         *both(at_most(_BIAS, bias, _DECIDING, slack=0.0), at_most(_RMSE, (rmse, spread), _DECIDING, slack=0.0)),
-        f"Bias {_differences(one)} (standard error up to {bias[1].max():.4f}; at most {_BIAS} is required), "
+        f"Bias {_differences(corrected)} (standard error up to {bias[1].max():.4f}; at most {_BIAS} is required), "
         f"with the printed factor {listed(printed['difference_mean'], '+.4f')}. RMSE at -3 and 3 sd up to "
         f"{rmse.max():.4f} (standard error {spread.max():.4f}; at most {_RMSE} is required), with the "
         f"printed factor {named(others, ('normality-noiseless',), '.4f', 'algorithm')}; with noise "
@@ -153,9 +157,9 @@ def slopes_of_scores(look: Look) -> Iterator[Finding]:
         ends = default.sel(algorithm=name, cutoff=[-1, 1])
         score = special.ndtri(ends["probability_median"].values)
         error = ends["probability_median_mcse"].values * math.sqrt(2 * math.pi) * np.exp(score**2 / 2)
-        found, spread = float(score[1] - score[0]) / 2, float(np.hypot(*error)) / 2
-        off = abs(found - slope)
-        evidence = f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})"
+        score_change, spread = float(score[1] - score[0]) / 2, float(np.hypot(*error)) / 2
+        off = abs(score_change - slope)
+        evidence = f"{name} {score_change:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})"
         yield decide(off <= _SLOPE, off > _SLOPE + _DECIDING * spread, evidence)
 
 
@@ -170,7 +174,7 @@ def largest_near_the_truth(look: Look) -> Iterator[Finding]:
     for name in _VARYING:
         sd = default["difference_sd"].sel(algorithm=name)
         error = sd / np.sqrt(2.0 * default["n_ok"].sel(algorithm=name))  # of normal differences
-        near, far = ((one.sel(cutoff=0), one.sel(cutoff=[-3, -2, 2, 3])) for one in (sd, error))
+        near, far = ((spread.sel(cutoff=0), spread.sel(cutoff=[-3, -2, 2, 3])) for spread in (sd, error))
         excess, limit = near[0] - near[1], np.hypot(*far)
         yield decide(*above(0.0, (excess, limit), _DECIDING), f"{name} {listed(sd, '.3f')}")
 
@@ -186,12 +190,12 @@ def largest_near_the_truth(look: Look) -> Iterator[Finding]:
 )
 def fisher_has_no_pattern(look: Look) -> Finding:
     """The -2 log p method has no clear pattern of under- or overestimation."""
-    one, corrected = (look["default"].sel(algorithm=f"{name}-noiseless") for name in _FISHER)
-    over, error = _over(one, (-2, 2))
+    printed, corrected = (look["default"].sel(algorithm=f"{name}-noiseless") for name in _FISHER)
+    over, error = _over(printed, (-2, 2))
     return decide(
         at_most(_BIAS, (abs(over), error), _DECIDING)[0],
         above(0.0, (over, error), _DECIDING)[0],
-        f"Mean difference without noise {_differences(one)}. "
+        f"Mean difference without noise {_differences(printed)}. "
         f"Corrected method: {listed(corrected['difference_mean'], '+.4f')}.",
     )
 

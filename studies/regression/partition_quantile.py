@@ -48,7 +48,7 @@ from studies.regression.partition_trials import (
 
 def _make(entry: QuantileMethod, n_partitions: int, setting: Values) -> PartitionQuantile:
     split = setting["centred_split" if entry.is_centred else "split"]
-    search = {what: setting[what] for what in ("start", "share", "doublings")}
+    search = {parameter: setting[parameter] for parameter in ("start", "share", "doublings")}
     return partition_quantile(entry, n_partitions, setting["epsilon"], split, **search)
 
 
@@ -56,13 +56,13 @@ def _evaluate(entry: QuantileMethod, trials: PartitionTrials, setting: Values, s
     method = _make(entry, trials.parts.shape[1], setting)
     rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
     released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
-    quantile = np.stack([each.values for each in released])
+    quantile = np.stack([drawn.values for drawn in released])
     guarantee = method.guarantee(len(setting["p"]))
     return {
         "slope_quantile": quantile,
         "difference": (quantile - trials.full) / trials.unit,
-        "half_width": np.stack([each.half_widths for each in released]),
-        "capped": np.stack([each.capped for each in released]).astype(np.int8),
+        "half_width": np.stack([drawn.half_widths for drawn in released]),
+        "capped": np.stack([drawn.capped for drawn in released]).astype(np.int8),
         "spent": math.inf if guarantee is None else guarantee.epsilon,
     }
 
@@ -214,9 +214,13 @@ _AUDIT = Panel(
         Measure("search_epsilon", "exact privacy loss of the search for bounds over all data sets", "nat", ragged=True),
         *(
             Measure(
-                f"worst_{what}", f"numbers of values of the {what} with the largest loss", "1", ("ring",), ragged=True
+                f"worst_{data_set}",
+                f"numbers of values of the {data_set} with the largest loss",
+                "1",
+                ("ring",),
+                ragged=True,
             )
-            for what in ("dataset", "neighbour")
+            for data_set in ("dataset", "neighbour")
         ),
         Measure("worst_output", "number of doublings with the largest loss", ragged=True),
     ),
@@ -228,8 +232,8 @@ _AUDIT = Panel(
 
 def _limits(rows: pd.DataFrame) -> Limits:
     """Return limits for the quartiles of the method `quantile`, which has far wider tails than the others."""
-    one = rows[rows["series"] == "quantile"]
-    low, high = one["low"].min(), one["high"].max()
+    private_quantiles = rows[rows["series"] == "quantile"]
+    low, high = private_quantiles["low"].min(), private_quantiles["high"].max()
     if not low < high:  # its trials are pending
         return None, None
     return low - 0.5 * (high - low), high + 0.5 * (high - low)

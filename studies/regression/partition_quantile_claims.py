@@ -34,25 +34,26 @@ def _at_every_p(*methods: str, panels: Iterable[str] = ("default",)) -> dict[str
 
 def _accuracy(look: Look, method: str) -> Finding:
     """Judge the statement that the median of the absolute difference is at most one posterior standard deviation."""
-    one = look["default"].sel(algorithm=method)
-    error = one["difference_absolute"]
+    differences = look["default"].sel(algorithm=method)
+    error = differences["difference_absolute"]
     return verdict(
         (error <= _ACCURATE).all(),
         f"Median absolute difference from the quantile given all rows {span(error)} posterior sd (accurate: at "
-        f"most {_ACCURATE:g}), interquartile range {span(_width(one))}, 5 and 95 % quantiles down to "
-        f"{one['difference_q05'].min():.3g} and up to {one['difference_q95'].max():.3g}. The median half width of the "
-        f"bounds is {span(one['half_width_median'])}, the 95 % quantile {span(one['half_width_q95'])}; up to "
-        f"{one['capped_mean'].max():.2%} of the searches end at the largest number of doublings.",
+        f"most {_ACCURATE:g}), interquartile range {span(_width(differences))}, 5 and 95 % quantiles down to "
+        f"{differences['difference_q05'].min():.3g} and up to {differences['difference_q95'].max():.3g}. The "
+        f"median half width of the bounds is {span(differences['half_width_median'])}, the 95 % quantile "
+        f"{span(differences['half_width_q95'])}; up to {differences['capped_mean'].max():.2%} of the searches end at "
+        "the largest number of doublings.",
     )
 
 
 def _gain(ds: xr.Dataset) -> Finding:
     """Judge the statement that a private centre reduces the interquartile range at every p."""
     plain, centred = (ds.sel(algorithm=name) for name in ("quantile", "quantile-centred"))
-    errors = [one[f"difference_{what}_mcse"] for one in (plain, centred) for what in ("q75", "q25")]
+    errors = [method[f"difference_{quartile}_mcse"] for method in (plain, centred) for quartile in ("q75", "q25")]
     gain = _width(plain) - _width(centred), np.sqrt(sum(error**2 for error in errors))
     tails = (ds["difference_q95"] - ds["difference_q05"]).median("p")
-    apart, other = (one["difference_absolute"] for one in (centred, plain))
+    apart, other = (method["difference_absolute"] for method in (centred, plain))
     return decide(
         *above(0.0, gain, _DECIDING),
         f"At equal epsilon the median absolute difference is {span(apart)} posterior sd with a private centre and "
@@ -65,7 +66,9 @@ def _gain(ds: xr.Dataset) -> Finding:
 def means_agree(look: Look) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = look["default"]
-    parts, (noisy, error) = (mean(default, "difference", algorithm=f"quantile{one}") for one in ("-noiseless", ""))
+    parts, (noisy, error) = (
+        mean(default, "difference", algorithm=f"quantile{variant}") for variant in ("-noiseless", "")
+    )
     worst = noisy.isel(p=int(abs(noisy).argmax("p")))
     holds, fails = at_most(_ALIKE, (abs(noisy), error), _DECIDING)
     median = default["difference_median"].sel(algorithm="quantile")
@@ -132,15 +135,15 @@ def bounds_are_private(look: Look) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
     """
-    one = look.select("audit")
-    search, total, epsilon = (float(one[name]) for name in ("search_epsilon", "exact_epsilon", "epsilon"))
-    data, neighbour = (one[f"worst_{what}"].values.astype(int).tolist() for what in ("dataset", "neighbour"))
-    budget = vector(one, "split")[0]
+    audit = look.select("audit")
+    search, total, epsilon = (float(audit[name]) for name in ("search_epsilon", "exact_epsilon", "epsilon"))
+    data, neighbour = (audit[f"worst_{data_set}"].values.astype(int).tolist() for data_set in ("dataset", "neighbour"))
+    budget = vector(audit, "split")[0]
     return verdict(
         not (exceeds(search, budget) or exceeds(total, epsilon)),
-        f"Exact audits with {int(one['n_partitions'])} partitions and {one['ring'].size - 1} doublings. The loss of "
-        f"the search over all data sets is {search:.4f}, with budget {budget:g} ({data} against {neighbour}, "
-        f"output {int(one['worst_output'])}). The loss of search and mean together is {total:.4f}, with budget "
+        f"Exact audits with {int(audit['n_partitions'])} partitions and {audit['ring'].size - 1} doublings. The loss "
+        f"of the search over all data sets is {search:.4f}, with budget {budget:g} ({data} against {neighbour}, "
+        f"output {int(audit['worst_output'])}). The loss of search and mean together is {total:.4f}, with budget "
         f"{epsilon:g}. By proof the search uses at most three quarters of its budget.",
     )
 
@@ -176,9 +179,9 @@ def sum_of_quantiles(summaries: Mapping[str, Any]) -> str:
     ds, name = summaries.get("default"), "quantile-noiseless"
     if ds is None or 0.5 not in ds["p"].values or name not in ds["algorithm"].values:
         return "The store has no values of quantile-noiseless at p = 0.5 in the panel default."
-    one = ds.sel(algorithm=name).sel(p=0.5)
+    median = ds.sel(algorithm=name).sel(p=0.5)
     n_partitions = int(ds["n"]) // int(ds["partition_size"])
-    mean, error = float(one["slope_quantile_mean"]), float(one["slope_quantile_mcse"])
+    mean, error = float(median["slope_quantile_mean"]), float(median["slope_quantile_mcse"])
     slope = vector(ds, "coefficients")[SLOPE]
     return (
         f"{n_partitions} partitions, true slope {slope:g}, p = 0.5: the mean of the partitions' quantiles "

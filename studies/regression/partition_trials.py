@@ -108,7 +108,7 @@ def _block(
             x, rings = read_abalone()
             rows = partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
         states.append(state(rows))
-    full, parts, spreads = (np.stack(each) for each in zip(*states, strict=True))
+    full, parts, spreads = (np.stack(arrays) for arrays in zip(*states, strict=True))
     return PartitionTrials(full, parts, spreads, unit)
 
 
@@ -124,9 +124,9 @@ def simulate_probabilities(partition_g: str, cell: Values, streams: Streams) -> 
         prior, part_prior = (ZellnerPrior(cell[g]) for g in ("n", partition_g))
         centre, unit = cell["coefficients"][SLOPE], _nominal_sd(cell)
     else:
-        whole, variance = _whole_abalone(), None
-        prior = part_prior = ZellnerPrior(float(whole.n_rows))
-        known = coefficient_posterior(whole, SLOPE, prior)
+        abalone, variance = _whole_abalone(), None
+        prior = part_prior = ZellnerPrior(float(abalone.n_rows))
+        known = coefficient_posterior(abalone, SLOPE, prior)
         centre, unit = known.mean(), float(known.std())
     cutoffs = centre + unit * np.array(cell["cutoff"])
 

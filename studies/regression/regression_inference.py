@@ -25,293 +25,33 @@ Bernstein & Sheldon, "Differentially private Bayesian linear regression", NeurIP
 Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 102, 2007.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.special import ndtri
 
-from mechanisms.core.chain_diagnostics import diagnose_chains
-from mechanisms.regression.adassp import AdaSSP
-from mechanisms.regression.binagg import BinnedRegression
-from mechanisms.regression.dp_gd import NoisyDescent
-from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
-from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise
-from mechanisms.regression.gram_samplers import (
-    coefficient_intervals,
-    normal_statistic,
-    regression_of,
-    sample_gram,
-    simulate_gram,
-)
-from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
-from studies.data.shipped import read_records
 from studies.figures import Axis, Chart
-from studies.panels import NOMINAL, Values, score_intervals
+from studies.panels import Values
 from studies.regression.page_tables import compare_coverage, compare_intervals, compare_ranges
-from studies.regression.regression_claims import CLAIMS, DELTA
+from studies.regression.regression_claims import CLAIMS
+from studies.regression.regression_trials import (
+    ALGORITHMS,
+    NOISES,
+    SHIFTED,
+    Block,
+    evaluate_algorithm,
+    is_applicable,
+    simulate_ranges,
+    simulate_records,
+    simulate_releases,
+)
 from studies.styles import GRAM_STYLES
 
-Array = np.ndarray
-_CONJUGATE = ConjugatePrior()
-_CHAINS, _BURN_IN, _DRAWS = 2, 200, 150
-_LARGEST_AUGMENTED, _PART, _MOST_DRAWS = 100, 200, 10_000  # 18 % of draws are inside for 2 columns, 2 % for 6
-_LONGER = {"noise-aware": 10, "noise-aware-published": 20, "noise-aware-uncorrected": 10, "noise-aware-redrawn": 10}
-_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
-_OWN = {"noise-aware": "normal", "data-augmentation": "clamped", "non-private": "exact"}
-_OWN |= dict.fromkeys(("noise-aware-published", *_ABLATIONS), "conjugate") | dict.fromkeys(
-    ("normal-covariates", "naive"), "exact"
-)
-_NOISES: dict[str, tuple[Any, ...]] = {"pure": ("laplace", "k-norm"), "approximate": ("gaussian",)}
-_K_NORM = "normal-covariates-k-norm"
-_RELEASES: dict[str, Any] = {"adassp": AdaSSP, "dp-gd": NoisyDescent, "binagg": BinnedRegression}  # approximate track
-_VERSIONS = {**dict.fromkeys((*_RELEASES, "partition"), 1), "noise-aware-published": 2}  # others have version 3
 _SIZES = (10, 100, 1_000, 10_000, 100_000)
-_SHIFTED = ("clamped", "heavy-tailed", "outliers", "interval")
-
-
-_LENGTH, _WHOLE, _RINGS = {"length": (0.0, 1.0)}, {"whole_weight": (0.0, 3.0)}, {"rings": (0.0, 30.0)}
-_SIZES_OF_SEVEN = {**_LENGTH, "diameter": (0.0, 1.0), "height": (0.0, 0.5), **_WHOLE}
-_PARTS_OF_SEVEN = {"shucked_weight": (0.0, 1.5), "viscera_weight": (0.0, 1.0), "shell_weight": (0.0, 1.5)}
-_PUBLIC: dict[str, dict[str, tuple[float, float]]] = {
-    "abalone": {**_LENGTH, **_WHOLE, **_RINGS},
-    "abalone-seven": {**_SIZES_OF_SEVEN, **_PARTS_OF_SEVEN, **_RINGS},
-    "adult": {"age": (17.0, 90.0), "education_num": (1.0, 16.0), "hours_per_week": (0.0, 100.0)},
-}
-"""Table -> columns with ranges that are plausible without looking at the data, the response last."""
-
-
-@cache
-def _public_records(name: str) -> np.ndarray:
-    """Return the clamped and scaled records of a table; each process reads it once."""
-    ranges = _PUBLIC[name]
-    records = read_records(name.split("-")[0])[list(ranges)].to_numpy(dtype=float)
-    return PublicBox.of(ranges).scale(records)
-
-
-class _Trial(NamedTuple):
-    truths: Mapping[str, Array]  # by kind of records, true (θ₀, θ, σ²), or those of a regression without privacy
-    drawn: Mapping[str, Array]  # noise matrices by noise
-    gram: Mapping[str, Array]  # Gram matrices by kind of records
-    records: Array | None = None  # clamped; Gram matrices of their partitions in the pure track
-
-
-class _Block(NamedTuple):
-    n: int
-    epsilon: float
-    noises: Mapping[str, GramNoise]
-    trials: Sequence[_Trial]
-
-
-def _simulate(n_features: int, cell: Values, streams: Streams) -> _Block:
-    """Draw moments, noise and records of each trial."""
-    n, kind, noises = cell["n"], cell["records"], _noises(cell, n_features + 1)
-    trials = []
-    for rng in streams.generators():
-        if kind == "own":
-            trials.append(_own_trial(rng, cell, noises))
-            continue
-        mu, psi = _moments(rng, n_features + 1, is_inside=kind != "clamped")
-        drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
-        z, kept = _with_intercept(np.clip(_records(rng, kind, mu, psi, n), -1.0, 1.0)), None
-        if cell["track"] == "approximate":
-            kept = z[:, 1:]
-        elif n % _PART == 0:
-            blocks = z.reshape(-1, _PART, n_features + 2)
-            kept = blocks.swapaxes(1, 2) @ blocks
-        trials.append(_Trial({kind: regression_of(mu, psi)}, drawn, {kind: z.T @ z}, kept))
-    return _Block(n, cell["epsilon"], noises, trials)
-
-
-def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, GramNoise]) -> _Trial:
-    """Draw moments from each prior, and statistics of each joint model."""
-    n, p = cell["n"], next(iter(noises.values())).p
-    (mu, psi), conjugate = RegressionPrior().sample(rng, p), _CONJUGATE.sample(rng, p)
-    drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
-    z = _with_intercept(np.clip(_records(rng, "normal", mu, psi, n), -1.0, 1.0))
-    gram = {
-        "exact": simulate_gram(rng, mu, psi, n),
-        "normal": normal_statistic(rng, mu, psi, n),
-        "clamped": z.T @ z,
-        "conjugate": normal_statistic(rng, *conjugate, n),
-    }
-    truths = {**dict.fromkeys(gram, regression_of(mu, psi)), "conjugate": regression_of(*conjugate)}
-    return _Trial(truths, drawn, gram, z[:, 1:] if cell["track"] == "approximate" else None)
-
-
-def _simulate_ranges(cell: Values, streams: Streams) -> _Block:
-    """Draw records of one covariate that fill a fraction 1/factor of each range, in its middle or near its end."""
-    n, factor, noises = cell["n"], cell["range_factor"], _noises(cell, 2)
-    centre, variance = 0.0 if cell["place"] == "middle" else 0.9 * (1.0 - 1.0 / factor), (0.15 / factor) ** 2
-    truth, trials = np.array([0.5 * centre, 0.5, variance]), []
-    for rng in streams.generators():
-        drawn = {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}
-        x = centre + rng.uniform(-1.0, 1.0, n) / factor
-        y = truth[0] + truth[1] * x + np.sqrt(variance) * rng.normal(size=n)
-        z = _with_intercept(np.clip(np.column_stack([x, y]), -1.0, 1.0))
-        trials.append(_Trial({"ranges": truth}, drawn, {"ranges": z.T @ z}))
-    return _Block(n, cell["epsilon"], noises, trials)
-
-
-def _with_intercept(records: Array) -> Array:
-    return np.column_stack([np.ones(len(records)), records])
-
-
-def _moments(rng: np.random.Generator, p: int, is_inside: bool) -> tuple[Array, Array]:
-    """Return moments from the conjugate prior, or given that three standard deviations are inside the bounds."""
-    for _ in range(_MOST_DRAWS):
-        mu, psi = _CONJUGATE.sample(rng, p)
-        if not is_inside or (np.abs(mu) + 3.0 * np.sqrt(np.diag(psi)) <= 1.0).all():
-            return mu, psi
-    raise ValueError(f"moments inside the bounds must be found in {_MOST_DRAWS:,} draws, got none; use fewer features")
-
-
-def _records(rng: np.random.Generator, kind: str, mu: Array, psi: Array, n: int) -> Array:
-    """Return records, shape (n, p), before they are clamped."""
-    u = rng.standard_normal((n, mu.size))
-    if kind == "interval":
-        intercept, *slopes, variance = regression_of(mu, psi)
-        x = rng.uniform(-1.0, 1.0, (n, mu.size - 1))
-        return np.column_stack([x, intercept + x @ slopes + np.sqrt(variance) * u[:, -1]])
-    u = mu + u @ np.linalg.cholesky(psi).T / (np.sqrt(rng.chisquare(3, (n, 1))) if kind == "heavy-tailed" else 1.0)
-    if kind == "outliers":
-        u[:, -1] = np.where(rng.random(n) < 0.05, rng.choice([-1.0, 1.0], n), u[:, -1])
-    return u
-
-
-def _simulate_releases(columns: str, cell: Values, streams: Streams) -> _Block:
-    """Return the Gram matrix of a real table, its regression without privacy, and noise, for each release."""
-    records = _public_records(cell.get("data", columns))
-    z = _with_intercept(records)
-    gram = z.T @ z
-    n, mean = len(z), gram[0, 1:] / len(z)
-    truth, noises = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), _noises(cell, len(mean))
-    trials = [
-        _Trial(
-            {"real": truth}, {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}, {"real": gram}, records
-        )
-        for rng in streams.generators()
-    ]
-    return _Block(n, cell["epsilon"], noises, trials)
-
-
-def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
-    delta = DELTA if cell["track"] == "approximate" else None
-    return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in _NOISES[cell["track"]]}
-
-
-def _kind(algorithm: str, trial: _Trial) -> str:
-    """Return the kind of records that a method analyses: if records are its own, that of its joint model."""
-    return _OWN.get(_known(algorithm), "clamped") if "exact" in trial.gram else next(iter(trial.gram))
-
-
-def _known(algorithm: str) -> str:
-    return "normal-covariates" if algorithm == _K_NORM else algorithm
-
-
-def _evaluate(name: str, block: _Block, setting: Values, streams: Streams) -> dict[str, Any]:
-    draw = _draw_bootstrap if name in _RELEASES else _draw_partition if name == "partition" else _draw_chains
-    pairs = zip(block.trials, streams.generators(), strict=True)
-    draws = np.array([draw(name, block, trial, rng) for trial, rng in pairs])  # in C order
-    scores = _score(draws, np.array([trial.truths[_kind(name, trial)] for trial in block.trials]))
-    if name in _RELEASES:
-        constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
-        scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
-    return scores
-
-
-def _draw_chains(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
-    noise = "k-norm" if name == _K_NORM else next(iter(block.noises))
-    algorithm, added = "naive" if name == "non-private" else _known(name), block.noises[noise]
-    gram = trial.gram[_kind(name, trial)]
-    release = GramRelease(gram if name == "non-private" else gram + trial.drawn[noise], block.n, added)
-    if "real" in trial.gram and algorithm == "normal-covariates":
-        algorithm = "normal-covariates-records"
-    draws = sample_gram(rng, algorithm, release, None, _CHAINS, _BURN_IN, _DRAWS, _LONGER.get(algorithm))
-    return draws[..., : added.p + 1]
-
-
-def _draw_bootstrap(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
-    """Return independent draws given a release of a Gram matrix, or of records."""
-    method = _RELEASES[name].calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
-    release = method.release(rng, trial.gram[_kind(name, trial)] if name == "adassp" else trial.records)
-    return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
-
-
-def _draw_partition(name: str, block: _Block, trial: _Trial, rng: np.random.Generator) -> Array:
-    """Return draws of a normal distribution with the released quantiles, for each component."""
-    assert trial.records is not None
-    means, spreads = _powered_posteriors(trial.records)
-    budget, half = block.epsilon / means.shape[1], ndtri(0.5 + NOMINAL / 2)
-    split = [budget / 5] * 3  # the scale is shared by both quantiles
-    method = partition_quantile("quantile-centred", len(means), sum(split), split, start=2.0**-5, doublings=12)
-    components = []
-    for mean, spread in zip(means.T, spreads.T, strict=True):
-        ends = np.stack([mean - half * spread, mean + half * spread], axis=1)
-        low, high = sorted(method.release(rng, ends, spread).values)
-        components.append((low + high) / 2 + (high - low) / (2 * half) * rng.standard_normal(_CHAINS * _DRAWS))
-    return np.transpose(components).reshape(_CHAINS, _DRAWS, -1)
-
-
-def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
-    """Return means and standard deviations of (θ₀, θ, σ²) given each part, its likelihood raised to the power M."""
-    n = _PART * len(parts)
-    (kappa, nu, scale), mean = _CONJUGATE.hyperparameters(2), parts[:, 0, 1:] / _PART
-    outer = mean[:, :, None] * mean[:, None, :]
-    matrix = len(parts) * (parts[:, 1:, 1:] - _PART * outer) + scale * np.eye(2) + kappa * n / (kappa + n) * outer
-    slope = matrix[:, 0, 1] / matrix[:, 0, 0]
-    variance = (matrix[:, 1, 1] - slope * matrix[:, 0, 1]) / (n + nu)
-    means = np.stack([mean[:, 1] - slope * mean[:, 0], slope, variance], axis=1)
-    unit = np.stack([1 / n + mean[:, 0] ** 2 / matrix[:, 0, 0], 1 / matrix[:, 0, 0], 2 * variance / n], axis=1)
-    return means, np.sqrt(variance[:, None] * unit)
-
-
-def _score(draws: Array, truth: Array) -> dict[str, Any]:
-    """Return the measures of draws, shape (trials, chains, draws, components)."""
-    rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
-    pooled = draws.reshape(len(truth), -1, truth.shape[1])
-    low, high = coefficient_intervals(pooled, NOMINAL)
-    scores = score_intervals(truth, pooled.mean(axis=1), low, high)
-    return {**scores, "pit": (pooled < truth[:, None]).mean(axis=1), "rhat": rhat, "ess": ess}
-
-
-_NOTES = {
-    "normal-covariates": "Exact for unclamped normal records.",
-    _K_NORM: "The same with K-norm noise, in the pure track.",
-    "noise-aware": "Exact for a normal statistic.",
-    "noise-aware-published": "The Gibbs steps of Bernstein & Sheldon (2019), with their conjugate prior.",
-    "noise-aware-uncorrected": "The conjugate draw without correction; statistics are not redrawn.",
-    "noise-aware-redrawn": "Indefinite statistics are redrawn without normaliser; the draw is corrected.",
-    "data-augmentation": "Exact for clamped normal records.",
-    "adassp": "Private ridge regression with a parametric bootstrap, (ε, δ)-DP.",
-    "dp-gd": "Noisy gradient descent with a parametric bootstrap, (ε, δ)-DP.",
-    "binagg": "Regression on noisy sums in private bins, (ε, δ)-DP.",
-    "partition": "Private posterior quantiles from partitions (P2), ε-DP.",
-    "naive": "Posterior that ignores the noise.",
-    "non-private": "Posterior without noise.",
-}
-
-
-def _validate(n_features: int, augmented: int, cell: Values, setting: Values) -> bool:
-    """Return True if a method runs in a cell; real tables have far more than 10 records."""
-    n, is_pure, shifted = cell.get("n", 10_000), cell["track"] == "pure", cell.get("records") in _SHIFTED
-    if n < n_features + 3:
-        raise ValueError(f"n must be at least {n_features + 3} for {n_features} features, got {n}; use more records")
-    return not {
-        _K_NORM: not is_pure or cell["epsilon"] != 1.0 or (n_features > 1 and shifted),
-        "data-augmentation": n > augmented,
-        **dict.fromkeys(_RELEASES, is_pure),
-        **dict.fromkeys(_ABLATIONS, n > 10),  # the claims are about n = 10
-        "partition": not is_pure or n < 50 * _PART or n % _PART or n_features > 1,
-    }.get(setting["algorithm"], setting["algorithm"] in _LONGER and n_features > 1) and (
-        not shifted or cell["epsilon"] == 1.0
-    )
-
-
 _FACTORS: dict[str, tuple[Any, ...]] = {
     "n": ("number of records", "int", "1"),
     "data": ("data set", "str", "1"),
@@ -329,12 +69,12 @@ def _panel(
     meaning: str,
     trials: int,
     kept: Collection[str],
-    augmented: int = _LARGEST_AUGMENTED,
-    simulate: Callable[[Values, Streams], _Block] | None = None,
+    most_records: int | None = None,
+    simulate: Callable[[Values, Streams], Block] | None = None,
     target: str = "true parameter",
     **values: tuple[Any, ...],
 ) -> Panel:
-    values = {"epsilon": (1.0,), "track": tuple(_NOISES), **values}
+    values = {"epsilon": (1.0,), "track": tuple(NOISES), **values}
     components = ("intercept", *(f"slope-{k + 1}" for k in range(n_features)), "variance")
     measures = {
         "pit": f"posterior quantile of the {target}",
@@ -348,16 +88,16 @@ def _panel(
     return Panel(
         name=name,
         meaning=meaning,
-        simulate=simulate or partial(_simulate, n_features),
+        simulate=simulate or partial(simulate_records, n_features),
         methods=tuple(
-            Method(method, partial(_evaluate, method), note=note, version=_VERSIONS.get(method, 3))
-            for method, note in _NOTES.items()
-            if method in kept
+            Method(name, partial(evaluate_algorithm, name), note=algorithm.note, version=algorithm.version)
+            for name, algorithm in ALGORITHMS.items()
+            if name in kept
         ),
         measures=tuple(
             Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
         ),
-        factors=tuple(Factor(name, values[name], *known) for name, known in _FACTORS.items() if name in values),
+        factors=tuple(Factor(name, values[name], *words) for name, words in _FACTORS.items() if name in values),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),
@@ -366,37 +106,40 @@ def _panel(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=partial(_validate, n_features, augmented),
+        validate=partial(is_applicable, n_features, most_records),
     )
 
 
 _REAL_TARGET = "estimate without privacy"
-_ON_REAL = ("normal-covariates", _K_NORM, "naive", *_RELEASES)
+_BOOTSTRAPPED = ("adassp", "dp-gd", "binagg")
+_ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
+_OF_ONE_FEATURE = ("noise-aware", "noise-aware-published", *_ABLATIONS)
+_ON_REAL = ("normal-covariates", "normal-covariates-k-norm", "naive", *_BOOTSTRAPPED)
 PANELS = (
     _panel(
         "calibration", 1, "regression on 1 covariate, records of the models of the methods", 1_000,
-        _NOTES.keys() - {*_RELEASES, "partition", "non-private"}, n=_SIZES, records=("own",)),
+        ALGORITHMS.keys() - {*_BOOTSTRAPPED, "partition", "non-private"}, n=_SIZES, records=("own",)),
     _panel(
-        "one-feature", 1, "regression on 1 covariate, simulated records", 200, _NOTES.keys() - {*_ABLATIONS}, n=_SIZES,
-        epsilon=(0.1, 1.0, 3.0), records=("inside", *_SHIFTED)),
+        "one-feature", 1, "regression on 1 covariate, simulated records", 200, ALGORITHMS.keys() - {*_ABLATIONS},
+        n=_SIZES, epsilon=(0.1, 1.0, 3.0), records=("inside", *SHIFTED)),
     _panel(
         "augmentation", 1, "regression on 1 covariate given 1,000 records of the model of data-augmentation", 200,
         ("data-augmentation",), 1_000, n=(1_000,), records=("own",)),
     _panel(
         "five-features", 5, "regression on 5 correlated covariates, simulated records", 400,
-        _NOTES.keys() - {*_LONGER, "data-augmentation", "partition"}, n=(10_000,),
+        ALGORITHMS.keys() - {*_OF_ONE_FEATURE, "data-augmentation", "partition"}, n=(10_000,),
         records=("own", "inside", "heavy-tailed")),
     _panel(
         "real-two", 2, "rings on length and weight (abalone), hours on age and education (adult)", 500, _ON_REAL,
-        simulate=partial(_simulate_releases, "real-two"), target=_REAL_TARGET,
+        simulate=partial(simulate_releases, "real-two"), target=_REAL_TARGET,
         data=("abalone", "adult"), epsilon=(0.1, 1.0, 3.0)),
     _panel(
         "ranges", 1, "regression on 1 covariate whose records fill a part of the public ranges", 1_000,
-        ("normal-covariates", "noise-aware-published", "naive"), simulate=_simulate_ranges, n=(1_000, 10_000, 100_000),
+        ("normal-covariates", "noise-aware-published", "naive"), simulate=simulate_ranges, n=(1_000, 10_000, 100_000),
         range_factor=(1.0, 3.0, 10.0), place=("middle", "end")),
     _panel(
-        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_RELEASES),
-        simulate=partial(_simulate_releases, "abalone-seven"), target=_REAL_TARGET),
+        "abalone-seven", 7, "rings on 7 covariates (abalone)", 500, ("normal-covariates", "naive", *_BOOTSTRAPPED),
+        simulate=partial(simulate_releases, "abalone-seven"), target=_REAL_TARGET),
 )  # fmt: skip
 
 

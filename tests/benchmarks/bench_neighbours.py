@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
 from tests.studies.neighbouring import COMMANDS, FUNCTIONS, check_pairs, check_replay, opened_doors
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -23,14 +21,14 @@ PAIRS, RUNS = (2, 2) if SMALLEST else (210, 50)
 
 
 def main() -> None:
-    with connect(load_profile(None)) as client, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for number, name in enumerate([*COMMANDS, *FUNCTIONS]):
             start = time.perf_counter()
-            with pytest.MonkeyPatch.context() as monkeypatch, opened_doors(monkeypatch, folder, client) as door:
+            with pytest.MonkeyPatch.context() as monkeypatch, opened_doors(monkeypatch, folder) as door:
                 check_pairs(door, name, PAIRS, seed=2)
             if name in COMMANDS and (not SMALLEST or number == 0):
                 with pytest.MonkeyPatch.context() as monkeypatch:
-                    check_replay(monkeypatch, Path(folder), client, name, RUNS)
+                    check_replay(monkeypatch, Path(folder), name, RUNS)
             print(f"{name}: {PAIRS} pairs equal, {time.perf_counter() - start:.1f} s", flush=True)
 
 

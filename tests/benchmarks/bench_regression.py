@@ -29,7 +29,7 @@ from mechanisms.regression.gram_samplers import GRAM_METHODS, simulate_gram
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
-from studies.regression.regression_table import _join, _reduce_block
+from studies.own_data.regression import _join, _reduce_block
 
 SMALLEST = "--smallest" in sys.argv[1:]
 CHUNK, N_CHUNKS, ROUNDS = (1_000, 4, 1) if SMALLEST else (500_000, 20, 3)

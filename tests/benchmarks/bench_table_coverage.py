@@ -1,6 +1,7 @@
 """Coverage of 95 % intervals of tables with a fitted prior, and of tables that are clipped at 0.
 
-    python bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--leaves N] [--tables N]
+    python bench_table_coverage.py [--smallest] [--results FILE] [--seconds N] [--tables N]
+                                   [--leaves N] [--shape X] [--mean X] [--ratio X]
 
 A cell has independent tables of negative binomial leaves below one total, with Gaussian noise on all values. Leaves and
 totals are judged separately. A cell fails if .93 lies above the upper 99.9 % limit of its coverage: of totals by
@@ -41,6 +42,7 @@ from mechanisms.tables.tree import read_table
 LEAVES = 2, 4, 10, 40, 400
 SHAPES, MEANS, RATIOS = (0.05, 0.5, 5.0), (0.1, 3.0, 100.0), (0.5, 3.0, 20.0)
 FORMATS = "value", "clipped"
+FACTORS: dict[str, tuple[Any, ...]] = {"leaves": LEAVES, "shape": SHAPES, "mean": MEANS, "ratio": RATIOS}
 TABLES = {2: 2_000, 4: 2_000, 10: 2_000, 40: 200, 400: 200}
 COUNTS = 2e7  # largest number of counts in the windows of tables that are solved together
 COMPARED = 3
@@ -148,11 +150,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--tables", type=int)
-    parser.add_argument("--leaves", type=int, choices=LEAVES)
+    for name, values in FACTORS.items():
+        parser.add_argument(f"--{name}", type=type(values[0]), choices=values)
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
     cells = sorted(itertools.product(LEAVES, SHAPES, MEANS, RATIOS, FORMATS), key=cost)
-    cells = [cell for cell in cells if given.leaves in (None, cell[0])]
+    chosen = [getattr(given, name) for name in FACTORS]
+    cells = [cell for cell in cells if all(a in (None, b) for a, b in zip(chosen, cell, strict=False))]
     if given.smallest:
         cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 3
     lines = given.results.read_text().splitlines() if given.results and given.results.exists() else []

@@ -25,7 +25,7 @@ from mechanisms.regression.prior import FlatPrior
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
-from studies.regression.divided_rows import divide_rows
+from studies.own_data.divided_rows import divide_rows
 
 SMALLEST = "--smallest" in sys.argv[1:]
 CHUNK, PARTITIONS, ROUNDS = (1_000, 100, 1) if SMALLEST else (1_000_000, 1_000, 3)

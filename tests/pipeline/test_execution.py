@@ -25,7 +25,7 @@ from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
-from studies.commands.output import ERRORS
+from studies.output import ERRORS
 from tests.pipeline.helpers import assert_equal_arrays, count_status, file_stamps, panel_of, pending
 from tests.pipeline.toy import STUDY
 

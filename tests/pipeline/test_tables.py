@@ -34,6 +34,13 @@ def client():
         yield client
 
 
+def test_threads_of_the_process_need_no_scheduler_and_give_the_same(client, monkeypatch):
+    rows = da.from_array(np.random.default_rng(1).normal(size=(N_ROWS, 3)), chunks=(70, 3))
+    on_cluster = reduce_rows([rows], lambda first, block: block.sum(axis=0), sum, client)
+    monkeypatch.setattr("pipeline.tables.tables.connect", None)
+    assert np.array_equal(reduce_rows([rows], lambda first, block: block.sum(axis=0), sum, THREADS), on_cluster)
+
+
 def collect(first, *blocks):
     """Return the blocks, and the index of their first row (map step)."""
     return [(first, blocks)]

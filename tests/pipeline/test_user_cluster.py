@@ -368,17 +368,18 @@ def test_commands_do_not_use_the_current_client(cluster, tmp_path, no_ambient_cl
 def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch, capsys, restored_handlers, command):
     asked = []
 
-    def stop(cluster):
+    def stop(arrays, map_rows, combine, cluster):
         asked.append(cluster)
         raise BadInputError("stopped")
 
-    for module in ("regression_table", "partition_table"):
-        monkeypatch.setattr(f"studies.regression.{module}.choose_cluster", stop)
+    for module in ("regression", "divided_rows"):
+        monkeypatch.setattr(f"studies.own_data.{module}.reduce_rows", stop)
+    (tmp_path / "t.csv").write_text("x,y\n" + "0.1,0.2\n" * 300)
     options = {
         "regress": ("--range", "x=0:1", "--range", "y=0:1"),
         "partition": ("--coefficient", "x", "--error-variance", 1, "--partitions", 5, "--cutoffs", 0),
     }[command]
-    assert call(command, tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 1, "--seed", 1) == 2
+    assert call(command, tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 9, "--seed", 1) == 2
     assert (capsys.readouterr().err.strip(), asked) == ("dpstudies: stopped", [THREADS])
 
 

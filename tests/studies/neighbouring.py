@@ -32,11 +32,8 @@ from mechanisms.inference import private_posterior as posterior_module
 from mechanisms.regression import private_regression as regression_module
 from mechanisms.regression.width_forecast import WidthForecast
 from mechanisms.release import ExactNoise
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
-from pipeline.clusters.user_cluster import choose_cluster
-from studies import cli, estimates
-from studies.regression import partition_table, regression_table
+from studies import cli
+from studies.own_data import estimates, partition, regression
 
 ROWS = 40
 NUMBERS = (
@@ -159,15 +156,13 @@ FUNCTIONS = {
 }
 
 
-def shorten_inference(monkeypatch, client):
-    """Omit forecasts and rehearsals, which use public numbers only, and start no cluster."""
+def shorten_inference(monkeypatch):
+    """Omit forecasts and rehearsals, which use public numbers only."""
     monkeypatch.setattr(posterior_module, "rehearse", lambda *_: 50)
-    for module in (regression_table, regression_module):
+    for module in (regression, regression_module):
         monkeypatch.setattr(
             module, "require_support", lambda box, *_, **__: WidthForecast(np.ones(box.p), np.ones(box.p))
         )
-    for module in (regression_table, partition_table):
-        monkeypatch.setattr(module, "choose_cluster", lambda _: choose_cluster(client))
 
 
 def stop_at_noise(monkeypatch):
@@ -224,10 +219,10 @@ class PinnedReleases:
 
     PLACES = (
         (posterior_module, "release_sums"),
-        (regression_table, "release_sums"),
+        (regression, "release_sums"),
         (estimates, "publish_bounds"),
-        (partition_table, "publish_probabilities"),
-        (partition_table, "publish_quantiles"),
+        (partition, "publish_probabilities"),
+        (partition, "publish_quantiles"),
     )
 
     def __init__(self, monkeypatch):
@@ -250,10 +245,10 @@ class PinnedReleases:
 
 
 @contextlib.contextmanager
-def opened_doors(monkeypatch, folder, client):
+def opened_doors(monkeypatch, folder):
     """Yield a function that shows what a door does with a table until its noise, in a folder."""
     monkeypatch.chdir(folder)
-    shorten_inference(monkeypatch, client)
+    shorten_inference(monkeypatch)
     requests = stop_at_noise(monkeypatch)
 
     def show(name, rows):
@@ -277,9 +272,9 @@ def check_pairs(door, name, n_pairs, seed):
         assert first.entries.count("epsilon") == 1
 
 
-def run_pinned(monkeypatch, client, name, tables, released=None):
+def run_pinned(monkeypatch, name, tables, released=None):
     """Return what a command prints for each table, its plot, and the releases; given releases are not drawn again."""
-    shorten_inference(monkeypatch, client)
+    shorten_inference(monkeypatch)
     pinned = PinnedReleases(monkeypatch)
     pinned.is_replayed = released is not None
     plot = () if name.startswith("partition") else ("--plot", "p.svg")
@@ -299,17 +294,17 @@ def replay(folder, name):
     os.chdir(folder)
     released = pickle.loads(Path("released.pickle").read_bytes())
     zeros = [["0", "0", "0", "NA"]] * ROWS
-    with pytest.MonkeyPatch.context() as monkeypatch, connect(load_profile(None)) as opened:
-        shown = run_pinned(monkeypatch, opened, name, [zeros] * len(released), released)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shown = run_pinned(monkeypatch, name, [zeros] * len(released), released)
     Path("shown.pickle").write_bytes(pickle.dumps([(result, plot) for result, plot, _ in shown]))
 
 
-def check_replay(monkeypatch, folder, client, name, n_runs):
+def check_replay(monkeypatch, folder, name, n_runs):
     """Assert that a process with the releases alone prints what runs with the tables print."""
     monkeypatch.chdir(folder)
     rng = np.random.default_rng(3)
     with monkeypatch.context() as patch:
-        shown = run_pinned(patch, client, name, [draw_tables(rng)[0] for _ in range(n_runs)])
+        shown = run_pinned(patch, name, [draw_tables(rng)[0] for _ in range(n_runs)])
     assert all(result.code in (None, 3) for result, _, _ in shown), shown[0]  # 3: no range was found
     Path("released.pickle").write_bytes(pickle.dumps([released for _, _, released in shown]))
     code = f"from tests.studies.neighbouring import replay; replay({str(folder)!r}, {name!r})"

@@ -6,11 +6,11 @@ import xarray as xr
 
 from pipeline import claim, verdict
 from studies.commands.options import parse_time
-from studies.commands.output import format_size
 from studies.commands.summaries import _parse_where
 from studies.figures.labels import _spread
 from studies.figures.plot import _first_lines, rows_of
 from studies.figures.vega import _log_ticks, _tabulate
+from studies.output import format_size
 from studies.report.page import _shorten, state_finding
 from studies.report.selections import _inert
 from studies.report.summaries import _aligned

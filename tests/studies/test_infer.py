@@ -19,8 +19,8 @@ from mechanisms.tables import (
     uniform,
 )
 from pipeline.errors import BadInputError
-from studies.data.table_checks import _equal_chance
-from studies.data.table_csv import read_table, read_table_csv
+from studies.own_data.published_checks import _equal_chance
+from studies.own_data.published_table import read_table, read_table_csv
 
 CELLS = """state,county,noisy,var
 ,,130.5,4
@@ -62,7 +62,7 @@ def test_output_is_the_posterior_of_the_table(command, words):
     assert draws.shape == (200, 7)
     np.testing.assert_array_equal(draws[:, 1:3].sum(axis=1), draws[:, 0])
     assert "NA     01      40.1" in out
-    assert "\n90 % intervals, 7 cells, " in out
+    assert "\ninference: 90 % intervals, 7 cells, " in out
 
 
 def test_prior_is_fitted_by_default_and_named(command):

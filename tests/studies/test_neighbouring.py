@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import mechanisms
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
 from tests.studies.neighbouring import (
     COMMANDS,
     FUNCTIONS,
@@ -22,16 +20,10 @@ from tests.studies.neighbouring import (
 DOORS = [*COMMANDS, *FUNCTIONS]
 
 
-@pytest.fixture(scope="module")
-def client():
-    with connect(load_profile(None)) as opened:
-        yield opened
-
-
 @pytest.fixture
-def door(monkeypatch, tmp_path, client):
+def door(monkeypatch, tmp_path):
     """Return a function that shows what a door does with a table until its noise."""
-    with opened_doors(monkeypatch, tmp_path, client) as show:
+    with opened_doors(monkeypatch, tmp_path) as show:
         yield show
 
 
@@ -43,9 +35,9 @@ def test_neighbours_show_the_same_until_the_noise(door, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_process_with_the_release_alone_prints_the_same(monkeypatch, tmp_path, client, name):
+def test_a_process_with_the_release_alone_prints_the_same(monkeypatch, tmp_path, name):
     """A process that never sees the tables prints the same lines, warnings and plots as the runs that do."""
-    check_replay(monkeypatch, tmp_path, client, name, n_runs=8)
+    check_replay(monkeypatch, tmp_path, name, n_runs=8)
 
 
 @pytest.mark.parametrize("name", ["mean", "count", "histogram of numbers", "regress", "partition at cutoffs"])

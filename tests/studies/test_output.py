@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.commands.output import printable
+from studies.output import printable
 from tests.studies.test_cli import STUDY_FILE
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,8 @@ from mechanisms import Guarantee, LedgerFile, posterior_from_release, private_po
 from mechanisms.core.noise import Noise
 from mechanisms.release import Loss
 from pipeline.errors import BadInputError
-from studies import estimates
 from studies.cli import OWN_NUMBERS
-from studies.commands import spending
-from studies.estimates import Spending, estimate_count, estimate_histogram
+from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
     Condition,
     encode_bins,
@@ -30,6 +28,7 @@ from studies.own_data.conditions import (
     parse_categories,
     parse_edges,
 )
+from studies.own_data.estimates import Spending, estimate_count, estimate_histogram
 from studies.own_data.private_table import read_column
 from tests.statistical import assert_mean_within
 
@@ -137,6 +136,28 @@ def regression(tmp_path):
     return ("regress", "r.csv", "--target", "y", "--range", "y=-1:2", "--range", "x=0:1", "--epsilon", 1)
 
 
+@pytest.mark.parametrize("name", ["mean", "count", "proportion", "histogram", "regress", "partition"])
+def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, file, regression, name):
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": partition}
+    words = (*words[name], "--epsilon", 4) if name in words else (*regression[:-1], 4)
+    shown = {}
+    for kind in ((), ("--json",)):
+        code, shown[kind], err = command(*words, "--seed", 1, *kind)
+        assert (code, err) == (0, "")
+    text, as_json = (next(line for line in out.splitlines() if line.startswith("release: ")) for out in shown.values())
+    assert re.fullmatch(r"release: .* -?[\d.e+-]+; noise: .+", text)
+    assert "{" not in shown[()]
+    assert {"noise", "guarantee", "n"} <= json.loads(as_json.removeprefix("release: ")).keys()
+    printed = re.findall(r" (-?\d[\d.e+-]*)(?=[,;])", text.partition("; noise")[0] + ";")
+    assert all(number.removesuffix(".0") in as_json for number in printed)  # no digit is omitted
+    assert shown[()].replace(text, as_json) == shown["--json",]
+    after = shown[()].partition(text)[2]
+    assert after.index("\nguarantee: none: a rehearsal") < after.index(
+        "\nneighbours: one row is replaced; the number of"
+    )
+
+
 def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
     account = ("--ledger", "l", "--budget", "3:1.5e-6")
     assert "ledger" not in command(*regression, *account, "--seed", 1)[1]
@@ -188,7 +209,9 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     assert first[1] == command(*MEAN, "--epsilon", 2, "--seed", 5, "--unit", "EUR")[1]
     assert not Path("l").exists()
     assert "guarantee: none: a rehearsal" in first[1]
-    assert first[1].startswith("mean of income (EUR)")
+    assert re.match(
+        r"release: sum of scaled values \S+, .*; noise: laplace of scale \S+\nmean of income \(EUR\)", first[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -292,7 +315,7 @@ def test_partition_shows_the_size_of_its_noise_before_it_asks(command, regressio
     words = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--epsilon", 4)
     assert command(*words, "--cutoffs", "1")[0] == 2
     low, high = map(float, re.findall(r"of 0\.5 to (\S+) \.\.\. (\S+) in 95 %", asked[0])[0])
-    assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4-DP?")
+    assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4?")
     score = math.sqrt(40) * special.ndtri(0.5 - math.log(20) / (20 * 4))  # Pr[|noise| > log(20)/(Mε)] = 1/20
     assert (low, high) == pytest.approx((special.ndtr(score), special.ndtr(-score)), rel=0.05)
     assert command(*words, "--probabilities", "0.5", "--allow-failure", 1)[0] == 2

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mechanisms.regression import private_regression
 from studies.own_data.conditions import Condition, divide_range, label_bins
 
 SECRET = "48151.62342"
@@ -18,7 +17,7 @@ ACCOUNT = ("--epsilon", 50, "--seed", 1)
 
 def estimate(out):
     """Return the first number of the first row of the printed table."""
-    return float(out.splitlines()[1].split()[1].replace(",", ""))
+    return float(out.splitlines()[2].split()[1].replace(",", ""))
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monk
         frame.to_parquet(tmp_path / "t.parquet")
         return "--levels", f"alc={first},{second}"
 
-    code, out, err = command("regress", "t.csv", *words, *write("None", "Some"))
+    code, out, err = command("regress", "t.csv", *words, *write("None", "Some"), "--json")
     assert (code, err) == (0, "")
     assert float(re.search(r"^alc=Some +(\S+)", out, re.MULTILINE)[1]) == pytest.approx(5, abs=0.3)
     releases = []
@@ -114,7 +113,7 @@ def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monk
         releases.append(release)
         raise ValueError("no inference")
 
-    monkeypatch.setattr(private_regression, "regression_from_release", keep)
+    monkeypatch.setattr("studies.own_data.regression.regression_from_release", keep)
     for first, second in (("None", "Some"), ("NA", "null"), ("nan", "NaN"), ("A", "B")):
         levels = write(first, second)
         for table in ("t.csv", "t.parquet"):
@@ -216,6 +215,7 @@ def test_markers_state_further_missing_cells(command, tmp_path):
     marked.loc[5:9, "kind"] = "unknown"
     marked.to_csv(tmp_path / "marked.csv", index=False)
     at = (
+        "--json",
         "--target",
         "y",
         "--range",

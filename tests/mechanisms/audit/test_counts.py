@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
+from mechanisms.audit import counts as count_audit
 from mechanisms.audit.counts import audit_counts, count_distributions
 from mechanisms.core.privacy import Guarantee, Neighbouring, pure_guarantee
-from mechanisms.counts import audit as count_audit
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import laplace_counts

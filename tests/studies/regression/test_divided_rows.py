@@ -9,7 +9,7 @@ from mechanisms.regression.statistics import LARGEST_NUMBER, partition_statistic
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError
-from studies.regression.divided_rows import divide_rows
+from studies.own_data.divided_rows import divide_rows
 
 N, M = 10_007, 100
 

@@ -9,10 +9,9 @@ import pytest
 import xarray as xr
 import zarr
 
-from mechanisms.regression import private_regression
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.release import Rehearsal
-from studies.regression import regression_table
+from studies.own_data import regression
 
 N = 3000
 RNG = np.random.default_rng(1)
@@ -69,7 +68,7 @@ def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_pat
 def test_values_that_are_not_listed_are_the_reference(regress):
     """A binary column that its levels exhaust has one indicator, and its release the sums of an indicator column."""
     words = ("--target", "y", *RANGES, "--epsilon", 3, "--seed", 1)
-    code, out, err = regress(*words, "--levels", "kind=s,t")
+    code, out, err = regress(*words, "--levels", "kind=s,t", "--json")
     assert code == 0, err
     columns = json.loads(re.search("release: (.*)", out)[1])["columns"]
     assert list(columns) == ["a", "b", "kind=t", "y"]
@@ -115,23 +114,25 @@ def test_an_error_that_is_not_resolved_has_an_upper_bound(regress, tmp_path):
 
 
 def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tmp_path, monkeypatch):
-    """After an interruption, the printed release gives the coefficients without another release."""
+    """After an interruption, the release on standard error gives the coefficients without another release."""
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(private_regression, "regression_from_release", interrupt)
-        code, out, _ = regress(*AT, "--yes")
+        patch.setattr(regression, "regression_from_release", interrupt)
+        code, out, err = regress(*AT, "--yes")
     assert code == 130
-    first, second, note, third = out.splitlines()
+    first, second, _note, third = out.splitlines()
+    assert re.fullmatch(r"release: sum of a \S+, sum of b \S+, sum of y \S+, .*; noise: laplace of scale \S+", third)
     assert first == "3,000 rows; the release spends 3-DP, laplace noise"
     assert second.startswith("expected widths of 95 % intervals: intercept ")
     saved = tmp_path / "printed.txt"
-    saved.write_text(f"{first}\n{second}\n{note}\n{third}\n")
+    saved.write_text(err)
     code, out, _ = command("regress", "--release", saved, "--output", tmp_path / "o.csv")
     assert code == 0
-    assert "guarantee of the release: 3-DP" in out
+    assert third in out
+    assert "\nguarantee: 3-DP (proved)\n" in out
     table = pd.read_csv(tmp_path / "o.csv", index_col="coefficient")
     assert abs(table.loc["a", "mean"] - 2) < 5 * table.loc["a", "sd"]
 
@@ -143,7 +144,7 @@ def test_level_applies_to_the_forecast_and_the_intervals(regress):
         assert code == 0
         forecast = re.search(rf"^expected widths of {100 * level:g} % intervals: .*, a (\S+) to", out, re.MULTILINE)
         widths[level] = float(forecast[1])
-        assert f"\n{100 * level:g} % intervals, n = 3,000, " in out
+        assert f"\ninference: normal-covariates, {100 * level:g} % intervals\n" in out
     assert 0.4 < widths[0.8] / widths[0.95] < 0.85  # 0.65 for a normal posterior
 
 
@@ -155,13 +156,13 @@ def test_draws_are_written_as_netcdf(regress, tmp_path):
 
 
 def test_rows_with_missing_values_are_dropped_on_request(regress, command, tables):
-    code, out, _ = regress(*AT, "--seed", 1, "--missing", "drop", table="missing.csv")
+    code, out, _ = regress(*AT, "--seed", 1, "--missing", "drop", "--json", table="missing.csv")
     assert code == 0
     assert '"missing": "drop"' in out
-    code, out, _ = regress(*AT, "--yes", "--missing", "drop", table="missing.csv")
+    code, out, _ = regress(*AT, "--yes", "--missing", "drop", "--json", table="missing.csv")
     assert code == 0
-    stated = "; rows with missing cells are dropped: n = 2,998 is public, and neighbours have the same ones)\n"
-    assert "\nguarantee of the release: 3-DP (replace one record; the number of records is public" + stated in out
+    stated = "rows with missing cells are dropped: n = 2,998 is public, and neighbours have the same ones\n"
+    assert f"\nguarantee: 3-DP (proved)\nneighbours: one row is replaced; {stated}" in out
     (tables / "release.txt").write_text(out)
     code, again, _ = command("regress", "--release", tables / "release.txt")
     assert (code, "n = 2,998 is public, and neighbours have the same ones" in again) == (0, True)
@@ -209,7 +210,7 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
     def spend(*_):
         raise AssertionError
 
-    monkeypatch.setattr(regression_table, "release_sums", spend)
+    monkeypatch.setattr(regression, "release_sums", spend)
     code, out, err = regress(*words)
     assert code == 2
     assert message in err
@@ -258,7 +259,7 @@ def test_a_release_file_must_contain_a_release(command, tmp_path):
     file.write_text("release: 3\n")
     code, _, err = command("regress", "--release", file)
     assert code == 2
-    assert "must contain the line that regress prints" in err
+    assert "must contain the line that regress --json prints" in err
 
 
 def test_feature_whose_spread_is_not_resolved_is_named(regress, tmp_path):

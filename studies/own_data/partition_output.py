@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,8 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile
 from mechanisms.regression.statistics import LARGEST_NUMBER
+from studies.output import print_table, say
+from studies.own_data.output import guarantee_values, print_release, state_guarantee
 
 ALLOWED_FAILURE = 0.01
 """Default of the largest allowed probability of a misplaced clipping interval."""
@@ -58,23 +62,24 @@ class Release:
         """Privacy loss of the release, in one line; a rehearsal spends nothing."""
         mechanism = self.mechanism
         shared = f"{mechanism.shared_loss:g} + " if mechanism.shared_loss and mechanism.method.is_private else ""
-        each = f"{shared}{len(self.values)} x {mechanism.loss:g}"
+        losses = f"{shared}{len(self.values)} x {mechanism.loss:g}"
         if self.guarantee is None:
-            return f"NOT PRIVATE: the privacy loss of {mechanism.name} is {each} nats, more than the given epsilon"
+            return f"NOT PRIVATE: the privacy loss of {mechanism.name} is {losses} nats, more than the given epsilon"
         return (
-            f"{'no budget spent; a release would spend' if self.rehearsal else 'budget spent:'} {each} nats, "
+            f"{'no budget spent; a release would spend' if self.rehearsal else 'budget spent:'} {losses} nats, "
             f"{self.guarantee} in total, for all tables of numbers, where those beyond ±{LARGEST_NUMBER:g} count as "
             f"±{LARGEST_NUMBER:g} ({self.guarantee.relation.value})"
         )
 
     @property
     def lines(self) -> list[str]:
-        """Lines of text with the partitions, the privacy loss and warnings."""
+        """Lines of text with the guarantee, the partitions, the privacy loss and warnings."""
         n_partitions, failure = self.mechanism.n_partitions, self.failure
         fewest, n_larger = divmod(self.n_rows, n_partitions)
-        each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
+        sizes = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
         lines = [
-            f"{self.n_rows:,} rows, divided at random into {n_partitions:,} partitions of {each}",
+            *state_guarantee(None if self.rehearsal else self.guarantee, self.n_rows),
+            f"{self.n_rows:,} rows, divided at random into {n_partitions:,} partitions of {sizes}",
             f"{self.mechanism.name}: {self.budget}",
         ]
         capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
@@ -89,9 +94,25 @@ class Release:
                 f"a clipping interval is misplaced with a probability of about {failure:.2g}, estimated from the "
                 "release, and its quantile is then useless; increase --partitions or --epsilon"
             )
-        if self.rehearsal:
-            return [*lines, "rehearsal: noise from a seed does not protect real data; do not publish these values"]
-        return [*lines, "the noise was drawn exactly, with fresh entropy of the operating system"]
+        return lines
+
+    def show(self, coefficient: str, noise: str, as_json: bool, account_lines: Sequence[str]) -> None:
+        """Print the release, its values as a table, and what they rest on; `noise` describes the noise in words."""
+        kind = "Pr[{} <= {:g}]" if "cutoff" in self.values else "quantile of {} at {:g}"
+        points, released = self.values.iloc[:, 0], self.values.iloc[:, 1]
+        names = [kind.format(coefficient, point) for point in points]
+        json_values = {
+            "method": self.mechanism.name,
+            "n": self.n_rows,
+            "n_partitions": self.mechanism.n_partitions,
+            "noise": noise,
+            "guarantee": guarantee_values(None if self.rehearsal else self.guarantee),
+            "values": self._finite_records(),
+        }
+        print_release(zip(names, released.tolist(), strict=True), noise, as_json, json_values)
+        print_table(self.values.columns, self.formatted())
+        for line in (*self.lines, *account_lines):
+            say(line)
 
     def formatted(self) -> list[list[str]]:
         """Return the rows of `values` as text; quantiles are rounded to two significant digits of their noise."""
@@ -116,10 +137,14 @@ class Release:
         if path.suffix == ".csv":
             self.values.assign(**facts).to_csv(path, index=False)
         else:
-            finite = np.isfinite(self.values.astype(np.float64))
-            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON has no infinite numbers
             budget = None if self.rehearsal else self.budget
-            path.write_text(json.dumps({**facts, "budget": budget, "values": records}, indent=2) + "\n")
+            written = {**facts, "budget": budget, "values": self._finite_records()}
+            path.write_text(json.dumps(written, indent=2) + "\n")
+
+    def _finite_records(self) -> list[dict[Any, Any]]:
+        """Return the rows of `values` for JSON, which has no infinite numbers: None takes their place."""
+        finite = np.isfinite(self.values.astype(np.float64))
+        return self.values.astype(object).where(finite, None).to_dict("records")
 
 
 def _decimals(noise: float) -> int:

@@ -96,9 +96,9 @@ def read_published(
     _check_amounts(name, amounts, texts, is_measured & ~is_random)
     amounts = np.where(np.isnan(amounts) & is_random, 0.0, amounts)
     kinds = {amount: _noise(noise, name, amount) for amount in np.unique(amounts[is_measured])}
-    given = [kinds[amount] if measured else None for amount, measured in zip(amounts, is_measured, strict=True)]
+    noises = [kinds[amount] if measured else None for amount, measured in zip(amounts, is_measured, strict=True)]
     variance = amounts**2 if name == "sd" else 2.0 / np.square(amounts) if name == "epsilon" else amounts
-    return Published(numbers, formats, given, np.where(is_measured, variance, np.nan))
+    return Published(numbers, formats, noises, np.where(is_measured, variance, np.nan))
 
 
 def _formats(frame: pd.DataFrame, seen: str | None) -> list[Seen]:
@@ -124,17 +124,17 @@ def _amounts(
     frame: pd.DataFrame, stated: dict[str, str | float | None], is_random: bool
 ) -> tuple[str, np.ndarray, str | list[str]]:
     """Return how the noise is stated, the number of each row, and their texts, or that of one number for all."""
-    named = {name: given for name, given in stated.items() if given is not None}
+    named = {name: statement for name, statement in stated.items() if statement is not None}
     if len(named) > 1:
         raise BadInputError(f"noise must be stated once, got {' and '.join(named)}; pass one of them")
     if not named and is_random and "variance" not in frame.columns:
         return "variance", np.zeros(len(frame)), "0"
-    name, given = next(iter(named.items()), ("variance", "variance"))
-    if isinstance(given, str) and given in frame.columns:
-        return name, read_numbers(frame[given], given, _parse_amount), frame[given].astype(str).tolist()
-    if not isinstance(given, str | int | float | np.number):
-        raise BadInputError(f"{name} must be a column or a number, got {given!r}; pass the name of a column")
-    number = _parse_amount(given.strip()) if isinstance(given, str) else float(given)
+    name, statement = next(iter(named.items()), ("variance", "variance"))
+    if isinstance(statement, str) and statement in frame.columns:
+        return name, read_numbers(frame[statement], statement, _parse_amount), frame[statement].astype(str).tolist()
+    if not isinstance(statement, str | int | float | np.number):
+        raise BadInputError(f"{name} must be a column or a number, got {statement!r}; pass the name of a column")
+    number = _parse_amount(statement.strip()) if isinstance(statement, str) else float(statement)
     columns = ", ".join(map(str, frame.columns))
     if number is None and not named:
         raise BadInputError(
@@ -142,12 +142,12 @@ def _amounts(
             "column or a number, variance 0 for exact counts"
         )
     if number is None or not math.isfinite(number):
-        hint = suggest(str(given), list(map(str, frame.columns)), most=1)
+        hint = suggest(str(statement), list(map(str, frame.columns)), most=1)
         raise BadInputError(
-            f"{name} must be a column or a finite number such as 1000 or 0.5, got {str(given)!r}; {hint}columns are "
-            f"{columns}"
+            f"{name} must be a column or a finite number such as 1000 or 0.5, got {str(statement)!r}; {hint}columns "
+            f"are {columns}"
         )
-    return name, np.full(len(frame), number), str(given)
+    return name, np.full(len(frame), number), str(statement)
 
 
 def _parse_amount(text: str) -> float | None:

@@ -12,9 +12,9 @@ import pandas as pd
 from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables.formats import Seen
 from pipeline.errors import BadInputError, unknown
-from studies.data.table_checks import find_warnings
-from studies.data.table_values import Published, read_published, refuse
-from studies.data.user_csv import read_frame, require_file
+from studies.csv_frame import read_frame, require_file
+from studies.own_data.published_checks import find_warnings
+from studies.own_data.published_values import Published, read_published, refuse
 
 __all__ = ["NoisyTable", "read_table", "read_table_csv"]
 
@@ -150,7 +150,7 @@ def _require_columns(
     for name in (*levels, value):
         if name not in frame.columns:
             raise BadInputError(unknown("column", name, map(str, frame.columns)))
-    others = [given for given in (*stated.values(), seen) if isinstance(given, str) and given in frame.columns]
+    others = [name for name in (*stated.values(), seen) if isinstance(name, str) and name in frame.columns]
     names = [*levels, value, *others]
     if not levels or len(set(names)) < len(names):
         raise BadInputError(

@@ -11,7 +11,7 @@ from scipy import special
 
 from mechanisms.core.noise import Noise
 from mechanisms.tables import Suppressed
-from studies.data.table_values import Published
+from studies.own_data.published_values import Published
 
 _SMALL = 10  # number of values below one standard deviation of which some should be negative
 _ZEROS = 3  # number of values of real noise that are exactly 0
@@ -86,10 +86,10 @@ def _contradictory(published: Published, parents: np.ndarray, first: np.ndarray,
     if not far:
         return []
     worst = int(np.argmax(distance))
-    what = "value differs from the value or the sum of values" if far == 1 else "values differ from those"
+    difference = "value differs from the value or the sum of values" if far == 1 else "values differ from those"
     return [
-        f"{far:,} {what} of the same count by more than {_DEVIATIONS:g} standard deviations of the noise, at most "
-        f"{distance[worst]:.3g} for {names[worst]}; check the noise and the formats"
+        f"{far:,} {difference} of the same count by more than {_DEVIATIONS:g} standard deviations of the noise, at "
+        f"most {distance[worst]:.3g} for {names[worst]}; check the noise and the formats"
     ]
 
 

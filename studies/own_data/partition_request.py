@@ -1,42 +1,28 @@
-"""Private posterior probabilities and quantiles of a regression on a user's table (``dpstudies partition``).
+"""Request of ``dpstudies partition``, with its public checks and the size of its noise."""
 
-The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks, on a Dask
-cluster. The posteriors and the releases are computed from the sufficient statistics of each partition.
-"""
-
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from scipy import special
 
 from mechanisms.core.arguments import validate_positive
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.protocols import validate_probabilities
-from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     SCALE_WINDOW,
-    PartitionQuantile,
     partition_quantile,
 )
-from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression.publish import joint_guarantee, publish_probabilities, publish_quantiles, validate_draws
-from mechanisms.regression.statistics import RegressionStatistics
-from mechanisms.release import LedgerFile, require_opendp
-from pipeline import Streams
-from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
+from mechanisms.regression.publish import joint_guarantee
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
-from pipeline.tables.formats import unknown_name
-from pipeline.tables.tables import open_table
-from studies.regression.divided_rows import divide_rows
-from studies.regression.partition_release import ALLOWED_FAILURE, Mechanism, Release
+from studies.option_texts import parse_numbers, parse_ranges, split_features
+from studies.own_data.partition_output import ALLOWED_FAILURE, Mechanism
+from studies.own_data.private_table import parse_markers
 
 INTERCEPT = "intercept"
 """Name of the coefficient of the intercept."""
@@ -45,8 +31,6 @@ PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
 """Names of priors, optionally followed by Zellner's g or the variance of each coefficient."""
 
 _PRIOR_VARIANCE = 1000.0
-_AT_ONCE = 1_000  # number of partitions per batch of posteriors, whose largest number of quadrature points all have
-_SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions without a posterior
 
 
 @dataclass(frozen=True)
@@ -94,9 +78,9 @@ class Request:
             if self.cutoffs:
                 parts, columns = ":".join(map(str, self.split)), ", ".join(self.ranges)
                 omitted = {"split": parts, "mu": self.start, "theta": self.share, "range": columns}
-                for what, given in omitted.items():
-                    if given not in (None, ""):
-                        raise BadInputError(f"{what} must be omitted with cutoffs, got {given}; use it for quantiles")
+                for option, text in omitted.items():
+                    if text not in (None, ""):
+                        raise BadInputError(f"{option} must be omitted with cutoffs, got {text}; use it for quantiles")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
@@ -125,18 +109,18 @@ class Request:
         """Return the size of the noise, which follows from public parameters, as text."""
         mechanism, M = self.mechanism(), self.n_partitions
         if not mechanism.method.has_noise:
-            return "noise: none"
+            return "none"
         if isinstance(mechanism, PartitionProbability):
             middle = 0.5 if mechanism.method.is_mean else float(special.chdtri(2.0 * M, 0.5))
             reach = mechanism.noise_scale * math.log(20.0)  # exceeded by Laplace noise with probability 1/20
             low, high = sorted(mechanism.postprocess([middle - reach, middle + reach]).tolist())
-            return f"noise: moves a probability of 0.5 to {low:.2g} ... {high:.2g} in 95 % of releases"
+            return f"moves a probability of 0.5 to {low:.2g} ... {high:.2g} in 95 % of releases"
         if mechanism.method.is_centred:
             std = math.sqrt(2.0) * mechanism.noise_scale(SCALE_WINDOW * math.sqrt(M))
-            return f"noise: about {std:.2g} posterior standard deviations per quantile"
+            return f"about {std:.2g} posterior standard deviations per quantile"
         std = math.sqrt(2.0) * mechanism.noise_scale(1.0)
         return (
-            f"noise: a standard deviation of {std:.2g} half-widths of the interval of a quantile, the smallest of "
+            f"a standard deviation of {std:.2g} half-widths of the interval of a quantile, the smallest of "
             f"{mechanism.search.start:g} times 1, 2, 4, ... in which the search finds enough values"
         )
 
@@ -171,67 +155,57 @@ class Request:
         return widths[self.target] / widths.get(self.coefficient, 1.0)
 
 
-def release_table(
-    path: str,
-    request: Request,
-    seed: int | None = None,
-    cluster: ClusterChoice = None,
-    *,
-    ledger: LedgerFile | None = None,
-    confirm: Callable[[], object] = lambda: None,
-) -> Release:
-    """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
+@dataclass(frozen=True)
+class PartitionOptions:
+    """Options of the command ``partition``, by the names of its arguments; see its help."""
 
-    `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
-    default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is as in `pipeline.run`. `confirm` is called before a release is
-    entered in the ledger; an exception that it raises prevents the release.
+    table: str
+    target: str
+    coefficient: str
+    partitions: int
+    epsilon: float
+    cutoffs: str
+    probabilities: str
+    method: str | None
+    no_intercept: bool
+    prior: str
+    error_variance: float | None
+    split: str
+    mu: float | None
+    ranges: list[str] | None
+    allow_failure: float
+    theta: float | None
+    output: Path | None
+    features: str | None
+    na: list[str] | None
+    cluster: str | None
+    ledger: str | None
+    budget: str | None
+    yes: bool
+    rehearsal: int | None
+    json: bool
 
-    Privacy
-    -------
-    The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
-    partition; losses add up. Partitions without a posterior, as with collinear columns or an exact fit, have a public
-    normal distribution instead. The guarantee holds over all tables of numbers, none of which is rejected because of
-    its values; numbers beyond 1e140 in size count as 1e140 with their sign. Tables with missing or infinite values are
-    rejected: impute them or drop their rows.
-    """
-    mechanism = request.mechanism()
-    if seed is None:
-        if not mechanism.method.is_private:
-            raise BadInputError(
-                f"method must be private to release real data, got {mechanism.name}; rehearse it with --seed"
-            )
-        with as_bad_input():
-            require_opendp()
-            validate_draws(mechanism)
-    chosen_cluster = choose_cluster(cluster)
-    table = open_table(path, request.target, request.features, markers=request.markers)
-    n_rows = table.rows.shape[0]
-    names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
-    if request.coefficient not in names:
-        raise BadInputError(f"{path}: {unknown_name(table.source, 'coefficient', request.coefficient, names)}")
-    if names.count(INTERCEPT) > 1:
-        raise BadInputError(
-            f"{path} must not have a column {INTERCEPT} if the model has an intercept; use --features or --no-intercept"
+    def parse(self) -> Request:
+        """Return the request, before its mechanism is checked."""
+        return Request(
+            target=self.target,
+            coefficient=self.coefficient,
+            n_partitions=self.partitions,
+            epsilon=self.epsilon,
+            cutoffs=parse_numbers("cutoffs", self.cutoffs),
+            probabilities=parse_numbers("probabilities", self.probabilities),
+            method=self.method,
+            features=split_features(self.features),
+            intercept=not self.no_intercept,
+            prior=self.prior,
+            error_variance=self.error_variance,
+            split=parse_numbers("split", self.split, "vector") if self.split else (),
+            start=self.mu,
+            share=self.theta,
+            ranges=parse_ranges(self.ranges),
+            allowed_failure=self.allow_failure,
+            markers=parse_markers(self.na),
         )
-    prior = find_prior(request.prior, n_rows)
-    if not isinstance(prior, ConjugatePrior) and n_rows // request.n_partitions < len(names):
-        raise BadInputError(
-            f"partitions must have at least as many rows as coefficients, {len(names)}, got {request.n_partitions:,} "
-            f"partitions of {n_rows:,} rows; decrease --partitions or use --prior conjugate"
-        )
-    division, noise = _generators(seed, request)
-    is_powered = isinstance(mechanism, PartitionQuantile)
-    with as_bad_input(path):
-        partition = keyed_partition(division, n_rows, request.n_partitions)
-        statistics = divide_rows([table.rows], partition, request.intercept, chosen_cluster, table.columns)
-        k = names.index(request.coefficient)
-        posteriors = _posteriors(statistics, k, prior, request.error_variance, is_powered)
-        values = _release(mechanism, request, posteriors, noise, ledger, confirm)
-    if seed is not None:
-        values = values.drop(columns="epsilon")
-    guarantee = request.guarantee()
-    return Release(values, mechanism, n_rows, guarantee, request.allowed_failure, rehearsal=seed is not None)
 
 
 def find_prior(text: str, n_rows: int) -> Prior:
@@ -256,69 +230,3 @@ def find_prior(text: str, n_rows: int) -> Prior:
             f"prior must be a name with an optional number, such as zellner:1000, flat or conjugate:100, got {text}: "
             f"{error}"
         ) from error
-
-
-def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator | None]:
-    """Return generators for the partition, which depends only on `seed` and M, and for the noise of a rehearsal."""
-    if seed is None:
-        return np.random.default_rng(), None
-    later = ("ranges", "allowed_failure", "markers")  # these options do not affect the noise of a rehearsal
-    asked = {key: json.dumps(value) for key, value in asdict(request).items() if key not in later}
-    streams = (
-        Streams(seed, "partition", "table", "division", {"n_partitions": request.n_partitions}, range(1)),
-        Streams(seed, "partition", "table", "noise", asked, range(1)),
-    )
-    first, second = (next(stream.generators()) for stream in streams)
-    return first, second
-
-
-def _posteriors(
-    statistics: RegressionStatistics, k: int, prior: Prior, error_variance: float | None, is_powered: bool
-) -> Iterator[CoefficientPosterior]:
-    """Yield the posteriors of batches of partitions; if `is_powered`, likelihoods have the power n/nⱼ."""
-    n_rows = statistics.n_rows
-    power = n_rows.sum() / n_rows if is_powered else np.ones(n_rows.shape)
-    for start in range(0, n_rows.size, _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        yield coefficient_posterior(statistics[some], k, prior, error_variance, power[some], _SUBSTITUTE)
-
-
-def _release(
-    mechanism: Mechanism,
-    request: Request,
-    posteriors: Iterable[CoefficientPosterior],
-    rng: np.random.Generator | None,
-    ledger: LedgerFile | None,
-    confirm: Callable[[], object],
-) -> pd.DataFrame:
-    """Release the values; if `rng` is None, after a confirmation, with an entry in the ledger and by exact draws."""
-    p = request.probabilities
-    if isinstance(mechanism, PartitionProbability):
-        below = np.concatenate([posterior.cdf(request.cutoffs) for posterior in posteriors])
-        if rng is None:
-            confirm()
-            released = publish_probabilities(mechanism, below, ledger=ledger)
-        else:
-            released = mechanism.release(rng, below)
-        return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
-    quantiles, spreads = zip(*((posterior.quantile(p), posterior.std()) for posterior in posteriors), strict=True)
-    arrays = np.concatenate(quantiles), np.concatenate(spreads)
-    if rng is None:
-        confirm()
-        drawn = publish_quantiles(mechanism, *arrays, ledger=ledger)
-    else:
-        drawn = mechanism.release(rng, *arrays)
-    ascending = np.empty(len(p))
-    ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)
-    scales = [mechanism.noise_scale(width) * mechanism.method.has_noise for width in drawn.half_widths]
-    return pd.DataFrame(
-        {
-            "p": p,
-            "quantile": ascending,
-            "noise": [math.sqrt(2.0) * scale for scale in scales],
-            "clipped_from": drawn.centres - drawn.half_widths,
-            "clipped_to": drawn.centres + drawn.half_widths,
-            "capped": drawn.capped,
-            "epsilon": mechanism.loss,
-        }
-    )

@@ -1,0 +1,43 @@
+"""CSV files as frames, with unique names of columns."""
+
+import errno
+import os
+import stat
+from typing import Any
+
+import pandas as pd
+
+from pipeline.errors import BadInputError
+
+
+def require_file(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of a regular file that can be read; raise BadInputError for other paths."""
+    file = os.path.expanduser(path)
+    try:
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        with open(file, "rb"):
+            return found
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or "the path is not valid"
+        raise BadInputError(f"cannot read {path}: {what}; give the path of a CSV file") from None
+
+
+def read_frame(path: str, **options: Any) -> pd.DataFrame:
+    """Return the columns of a CSV file, whose names must be unique; options are those of pandas."""
+    try:  # the first rows must have equal length, or pandas would use unnamed fields as row names
+        head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
+        names = head.iloc[0].tolist()
+        frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **options)
+    except Exception as error:
+        raise BadInputError(
+            f"cannot read {path} as CSV: {' '.join(str(error).split())}; the file must be UTF-8 text with column "
+            "names in the first row and the same number of comma-separated fields in every row"
+        ) from error
+    if "" in names:
+        raise BadInputError(f"{path}: every column must have a name, got none for column {names.index('') + 1}; add it")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}")
+    return frame

@@ -1,0 +1,58 @@
+"""Output that all commands for own data share: the release itself, its guarantee, and figures.
+
+The release is printed once its noise is drawn, before the posterior: as text, or as JSON if that is asked.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mechanisms.core.privacy import Guarantee
+from studies.output import say, writing
+
+
+def print_release(
+    statistics: Iterable[tuple[str, float]], noise: str, as_json: bool, json_values: Mapping[str, Any]
+) -> None:
+    """Print the released statistics, by name, with their noise; or all that a reader needs to infer from them.
+
+    No digit is omitted, as a release cannot be drawn again.
+    """
+    if as_json:
+        say(f"release: {json.dumps(json_values)}")
+    else:
+        shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
+        say(f"release: {shown}; noise: {noise}")
+
+
+def state_guarantee(
+    guarantee: Guarantee | None, n_rows: int, remark: str = "", drops_missing: bool = False
+) -> list[str]:
+    """Return the lines on the guarantee of a release, None for a rehearsal, and on its neighbouring tables."""
+    stated = "none: a rehearsal with a seed is not private and must not be published; nothing is spent"
+    if guarantee is not None:
+        stated = f"{guarantee} ({guarantee.status.value}){remark}"
+    public = f"the number of rows, {n_rows:,}, is public"
+    if drops_missing:
+        public = describe_dropped(n_rows)
+    return [f"guarantee: {stated}", f"neighbours: one row is replaced; {public}"]
+
+
+def describe_dropped(n_rows: int) -> str:
+    """Return what a guarantee assumes if only complete rows are released, of which there are `n_rows`."""
+    return f"rows with missing cells are dropped: n = {n_rows:,} is public, and neighbours have the same ones"
+
+
+def guarantee_values(guarantee: Guarantee | None) -> dict[str, float] | None:
+    """Return a guarantee as values for JSON; None for a rehearsal."""
+    return None if guarantee is None else {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
+
+
+def write_plot(plot: Path, specification: Mapping[str, Any]) -> None:
+    """Write a figure of released values as SVG or PNG."""
+    from studies.figures.conversion import convert
+
+    with writing(plot, "the values above are valid"):
+        plot.write_bytes(convert("svg" if plot.suffix == ".svg" else "png", dict(specification)))
+    say(f"plot: {plot}")

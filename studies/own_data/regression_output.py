@@ -1,0 +1,176 @@
+"""Releases and posteriors of private linear regression as text, JSON, tables, draws and figures."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mechanisms.core.privacy import Neighbouring
+from mechanisms.regression.gram_release import RESERVED_NAMES, GramRelease, PublicBox
+from mechanisms.regression.private_regression import RegressionPosterior
+from pipeline.errors import BadInputError
+from pipeline.tables.formats import require_regular
+from studies.option_texts import format_level
+from studies.output import ERRORS, print_table, say, writing
+from studies.own_data.output import describe_dropped, print_release, state_guarantee, write_plot
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRelease:
+    """Release with all that inference needs: the public bounds of its columns, and which rows it is about."""
+
+    release: GramRelease
+    box: PublicBox
+    drops_missing: bool  # rows with missing cells are none of its rows
+
+    @property
+    def neighbours(self) -> str:
+        """Neighbouring relation, and what it assumes about rows with missing cells."""
+        dropped = f"; {describe_dropped(self.release.n)}" if self.drops_missing else ""
+        return Neighbouring.REPLACE_ONE.value + dropped
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the release as values for JSON, from which `load_release` restores it."""
+        box = self.box
+        columns = {name: [low, high] for name, low, high in zip(box.names, box.low, box.high, strict=True)}
+        return {"columns": columns, **({"missing": "drop"} if self.drops_missing else {}), **self.release.to_dict()}
+
+    def show(self, as_json: bool) -> None:
+        """Print the noisy sums of the scaled columns and of their products, or the release as JSON."""
+        noise, names = self.release.noise, self.box.names
+        noisy = self.release.noisy.tolist()
+        sums = [(f"sum of {name}", noisy[0][k + 1]) for k, name in enumerate(names)]
+        products = [
+            (f"{name}*{other}", noisy[j + 1][k + 1])
+            for j, name in enumerate(names)
+            for k, other in enumerate(names)
+            if j <= k
+        ]
+        print_release([*sums, *products], f"{noise.name} of scale {noise.scale:.4g}", as_json, self.to_dict())
+
+    def rescue(self) -> None:
+        """Print the release as JSON to standard error, so that an inference that ends early can be repeated."""
+        ERRORS.print(f"release: {json.dumps(self.to_dict())}")
+
+
+def load_release(path: Path) -> StoredRelease:
+    """Return the release in a file with what ``regress --json`` prints, or in a JSON file of its results.
+
+    The text may stand after ``release:``. Earlier versions released features with the names of other results; the word
+    "feature" follows these.
+    """
+    try:
+        require_regular(str(path))
+        text = path.read_text()
+        values = _find_release(text)
+        columns = values.pop("columns").items()
+        box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: pair for name, pair in columns})
+        return StoredRelease(GramRelease.from_dict(values), box, values.get("missing") == "drop")
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
+        raise BadInputError(
+            f"{path} must contain the line that regress --json prints after release: {error}"
+        ) from error
+
+
+def _find_release(text: str) -> dict[str, Any]:
+    """Return the values of a release in a text: those of the first line with JSON, or of a file of results."""
+    if text.startswith("{\n"):
+        return json.loads(text)["release"]
+    lines = [line.strip().removeprefix("release:") for line in text.splitlines()]
+    return json.loads(next(line for line in lines if line.strip().startswith("{")))
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionAnswer:
+    """Posterior of the coefficients given a release, with warnings of its chains."""
+
+    posterior: RegressionPosterior
+    stored: StoredRelease
+    level: float  # probability of the intervals
+    warnings: Sequence[str]
+
+    def show(self, account_lines: Sequence[str], output: Path | None, plot: Path | None) -> None:
+        """Print the coefficients and what they rest on, and write the files that are asked for."""
+        posterior, release = self.posterior, self.stored.release
+        values = posterior.to_dict(self.level)
+        rows = [
+            (name, *(f"{number:.4g}" for number in numbers.values()))
+            for name, numbers in values["coefficients"].items()
+        ]
+        print_table(("coefficient", "mean", "sd", "low", "high"), rows)
+        lines = [
+            *state_guarantee(release.guarantee, release.n, drops_missing=self.stored.drops_missing),
+            *self._unresolved(values["error_bound"]),
+            f"inference: {posterior.method}, {format_level(self.level)} intervals",
+            *(f"warning: {warning}" for warning in self.warnings),
+            *account_lines,
+        ]
+        for line in lines:
+            say(line)
+        if output is not None:
+            with writing(output, "the values above are released"):
+                self._write(output, values)
+            say(f"values: {output}")
+        if plot is not None:
+            write_plot(plot, self._specify(values))
+
+    def _unresolved(self, error_bound: float | None) -> list[str]:
+        """Return the lines on what the release does not resolve."""
+        lines = []
+        if error_bound is not None:
+            bound = f"{error_bound:.4g} ({format_level(self.level)})"
+            lines.append(f"standard deviation of the error <= {bound}: the release does not resolve it")
+        if self.posterior.unresolved_features:
+            names = ", ".join(self.posterior.unresolved_features)
+            lines.append(
+                f"the release does not resolve the spread of {names}: intervals of the slopes rest on the prior, and "
+                "are too narrow if a range is 30 times too wide"
+            )
+        return lines
+
+    def _write(self, path: Path, values: dict[str, Any]) -> None:
+        """Write coefficients as JSON, with the release, or CSV, or the draws as NetCDF."""
+        if path.suffix == ".nc":
+            self.posterior.to_arviz()["posterior"].to_dataset().to_netcdf(path)
+            return
+        neighbours = self.stored.neighbours
+        if path.suffix == ".json":
+            written = values | {"neighbours": neighbours, "release": self.stored.to_dict()}
+            path.write_text(json.dumps(written, indent=2) + "\n")
+            return
+        frame = pd.DataFrame.from_dict(values["coefficients"], orient="index")
+        frame.assign(level=self.level, guarantee=values["guarantee"] or "none", neighbours=neighbours).to_csv(
+            path, index_label="coefficient"
+        )
+
+    def _specify(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return a figure of means and intervals as a Vega-Lite specification, with an axis with 0 per coefficient."""
+        rows = [{"name": name, **numbers} for name, numbers in values["coefficients"].items()]
+        x = {"field": "low", "type": "quantitative", "title": None, "scale": {"zero": True}}
+        header = {"labelAngle": 0, "labelAlign": "left"}
+        guarantee = "none: a rehearsal must not be published"
+        if values["guarantee"] is not None:
+            guarantee = f"{values['guarantee']} ({self.stored.neighbours})"
+        title = {
+            "text": f"coefficients with {100 * self.level:g} % intervals",
+            "subtitle": f"guarantee: {guarantee}",
+        }
+        return {
+            "title": title,
+            "data": {"values": rows},
+            "facet": {"row": {"field": "name", "sort": [row["name"] for row in rows], "title": None, "header": header}},
+            "resolve": {"scale": {"x": "independent"}},
+            "spec": {
+                "width": 400,
+                "height": 20,
+                "layer": [
+                    {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"x": x, "x2": {"field": "high"}}},
+                    {"mark": {"type": "point", "filled": True}, "encoding": {"x": {**x, "field": "mean"}}},
+                ],
+            },
+        }
