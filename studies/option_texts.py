@@ -1,6 +1,5 @@
 """Values of options from their texts, with the checks that need nothing else."""
 
-import math
 from collections.abc import Collection
 from decimal import Decimal
 from typing import Any, Literal
@@ -66,10 +65,9 @@ def parse_ranges(words: list[str] | None) -> dict[str, tuple[float, float]]:
 def find_numbers(text: str) -> tuple[float, ...]:
     """Return the finite numbers of a text, separated by colons; none if the text has another form."""
     try:
-        numbers = tuple(float(word) + 0.0 for word in text.split(":"))  # no negative zero
-    except ValueError:
+        return parse_numbers("numbers", text, "vector")
+    except BadInputError:
         return ()
-    return numbers if all(map(math.isfinite, numbers)) else ()
 
 
 def require_level(level: float) -> None:

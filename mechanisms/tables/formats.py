@@ -362,10 +362,10 @@ class _Published(NamedTuple):
         return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), single_values
 
     def is_random(self) -> np.ndarray:
-        """Return True for values that were rounded at random, whose counts have unequal likelihoods."""
+        """Return True for values of a random format whose counts have unequal likelihoods."""
         if isinstance(self.form, SmallRounded):
             return (self.y == 0.0) | (self.y == self.form.base)
-        return np.full(self.nodes.size, isinstance(self.form, RandomRounded))
+        return np.ones(self.nodes.size, bool)
 
 
 def _refuse_scales(scale: Floats, nodes: Integers, names: Sequence[str] | None) -> None:

@@ -85,7 +85,7 @@ OPTIONS: dict[str, Any] = {
         str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")
     ],
     "yes": Annotated[bool, option("--yes", "Release without asking.")],
-    "json": Annotated[bool, option("--json", "Print the release as JSON, with all of its digits.")],
+    "json": Annotated[bool, option("--json", "Print the release as JSON.")],
     "rehearsal": Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")],
     "panel": Panels,
     "cluster": Annotated[

@@ -14,9 +14,7 @@ import pandas as pd
 
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PartitionProbability
-from mechanisms.regression.partition_quantile import (
-    PartitionQuantile,
-)
+from mechanisms.regression.partition_quantile import PartitionQuantile
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, Prior
 from mechanisms.regression.publish import publish_probabilities, publish_quantiles, validate_draws
@@ -80,8 +78,8 @@ def release_table(
 
     `seed` is that of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By
     default the partition is random, and the noise is drawn exactly with fresh entropy of the operating system. The
-    cluster is as in `pipeline.run`. `confirm` is called before a release is
-    entered in the ledger; an exception that it raises prevents the release.
+    cluster is as in `pipeline.run`. `confirm` is called before a release is entered in the ledger; an exception that it
+    raises prevents the release.
 
     Privacy
     -------

@@ -111,7 +111,7 @@ def _panel(
 
 
 _REAL_TARGET = "estimate without privacy"
-_BOOTSTRAPPED = ("adassp", "dp-gd", "binagg")
+_BOOTSTRAPPED = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.release is not None)
 _ABLATIONS = ("noise-aware-uncorrected", "noise-aware-redrawn")
 _OF_ONE_FEATURE = ("noise-aware", "noise-aware-published", *_ABLATIONS)
 _ON_REAL = ("normal-covariates", "normal-covariates-k-norm", "naive", *_BOOTSTRAPPED)
