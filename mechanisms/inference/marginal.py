@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.core.arguments import Floats
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, find_entry
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES, Marginal

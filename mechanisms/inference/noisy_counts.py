@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from mechanisms.core.arguments import Floats, describe, real_array, require_generator
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, describe, find_entry, real_array, require_generator
 from mechanisms.core.noise import Exact, Noise, require_replacement
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_size

@@ -15,8 +15,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, describe, real_array
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, describe, find_entry, real_array
 from mechanisms.core.noise import NOISES, Exact, Noise, calibrated_noise
 from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_size

@@ -25,9 +25,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, record_array
+from mechanisms.core.arguments import Floats, find_entry, record_array
 from mechanisms.core.exact_scales import laplace_scale_for
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.noise import Noise, calibrated_noise
 from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_size

@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from mechanisms.core.arguments import Floats, real_array, validate_positive
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, find_entry, real_array, validate_positive
 from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.core.privacy_parameters import validate_size
