@@ -121,8 +121,9 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     if model.bounds is None:
         if model.entry.is_vector:  # given integer counts, the likelihood of integer noise is that of real noise
             noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
-            k, values, noises = y.size, [*y.tolist(), np.nan], [*[noise] * y.size, None]  # node k is the total, n
-            table = table_posterior(values, noises, [*[k] * k, -1], dirichlet_multinomial(hyperparameters), n=model.n)
+            k = y.size
+            values, noises, parents = [*y.tolist(), np.nan], [*[noise] * k, None], [*[k] * k, -1]  # node k is the total
+            table = table_posterior(values, noises, parents, dirichlet_multinomial(hyperparameters), n=model.n)
             return Theta(table, np.arange(k))
         return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
     return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])

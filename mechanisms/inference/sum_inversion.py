@@ -104,10 +104,8 @@ def _arguments(model: ReleaseModel, theta: Floats, y: float) -> tuple[Any, ...]:
         log_outside[:] = special.log_ndtr(a - theta), special.log_ndtr(theta - b)
     # Tilted Poisson distributions have at most 20 standard deviations, of at most √b.
     size = int(min(b - a + 1.0, 40.0 * math.sqrt(b) + 400.0)) if model.entry.code == POISSON else _NODES.size
-    records, noise = (
-        Records(model.entry.code, a, b, model.outside == "clamp"),
-        (model.noise.power, float(model.noise.scale)),
-    )
+    records = Records(model.entry.code, a, b, model.outside == "clamp")
+    noise = model.noise.power, float(model.noise.scale)
     return records, theta, log_outside, model.n, float(y), noise, size
 
 
@@ -468,9 +466,8 @@ def _log_factor(tilted, n, noise):
         return n * tilted.log_mgf + 0.5 * gaussian * tilted.slope * tilted.slope
     # The largest term is at k; the density at the integer next to y is a constant.
     k, next_to_y = math.floor(noise.rest - tilted.slope * gaussian + 0.5), math.floor(noise.rest + 0.5)
-    return (
-        n * tilted.log_mgf - tilted.slope * k - (0.5 * (next_to_y - k) * (2.0 * noise.rest - next_to_y - k) / gaussian)
-    )
+    drop = 0.5 * (next_to_y - k) * (2.0 * noise.rest - next_to_y - k) / gaussian
+    return n * tilted.log_mgf - tilted.slope * k - drop
 
 
 @kernel
@@ -659,7 +656,7 @@ def _power_of_transform(line, atoms, inside):
 def _omitted_bound(line, largest_inside, factor, t):
     """Return a bound on the part of the integral beyond t, relative to its factor.
 
-    The transform has at most the modulus `share` + `largest_inside`, of which the second decreases as 1/t.
+    The transform has at most the modulus of the atoms plus `largest_inside`, which decreases as 1/t.
     """
     n = line.n
     bound = line.tilted.p_first + line.tilted.p_second + largest_inside
