@@ -69,8 +69,9 @@ class NoisyCounts:
         Format of `y`: "value", "clipped" at 0, or those of `mechanisms.tables`, of which the last two are those of
         counts without noise, `EXACT`.
     more : sequence of tuple
-        Further values, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with independent noise; the
-        node is the index of a count, or "total". The counts of binomial records are ones, 0, and zeros, 1.
+        Further values, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with independent noise, which
+        k-norm noise is not; the node is the index of a count, or "total". The counts of binomial records are ones, 0,
+        and zeros, 1.
     relation : Neighbouring
         Neighbouring relation of the guarantee.
 
@@ -119,24 +120,26 @@ class NoisyCounts:
         y = np.array(real_array("y", self.y))
         y.flags.writeable = False
         relation = validate_relation(self.relation)
-        require_counts(family, self.exposure)
+        _require_counts(family, self.exposure)
         if self.exposure is not None and self.n is not None:
             raise ValueError(f"n must be None with exposure, got {self.n}; pass one of them")
         n = None if self.n is None else validate_size(self.n)
-        for name, argument in {"family": family.name, "y": y, "n": n, "relation": relation}.items():
+        _require_one_value_per_count(y, 1 if family.name == "binomial" else max(y.size, 1))
+        exposure = None if self.exposure is None else _exposures(self.exposure, y.size)
+        arguments = {"family": family.name, "y": y, "n": n, "relation": relation, "exposure": exposure}
+        for name, argument in arguments.items():
             object.__setattr__(self, name, argument)
-        _require_one_value_per_count(y, 1 if family.name == "binomial" else y.size)
-        published = self._published()
-        measured = tuple(self._measure(*entries) for entries in published)
-        nodes = {node for node, value, _, form in measured if isinstance(form, Suppressed) or not np.isnan(value)}
-        if n is None and self.exposure is None and self.k not in nodes and len(nodes) < self.k:
+        noises, log_constant = self._noises_and_constant()
+        formats = _per_count("seen", self.seen, y.size)
+        published = [*zip(range(y.size), y.ravel().tolist(), noises, formats, strict=True), *map(_further, self.more)]
+        object.__setattr__(self, "measured", tuple(self._measure(*entries) for entries in published))
+        object.__setattr__(self, "_log_constant", log_constant)
+        with_value = {
+            node for node, value, _, form in self.measured if isinstance(form, Suppressed) or not np.isnan(value)
+        }
+        if n is None and exposure is None and self.k not in with_value and len(with_value) < self.k:
             rule = "n must be given unless all counts or their total have values"
             raise ValueError(f"{rule}, got None; pass n or the total")
-        k_norm_scales = [noise.scale for *_, noise, _ in published if isinstance(noise, Noise) and noise.sums_to_zero]
-        log_constant = k_norm_constant(k_norm_scales[-1], self.k) if k_norm_scales else 0.0
-        exposure = None if self.exposure is None else _exposures(self.exposure, self.k)
-        for name, derived in {"measured": measured, "_log_constant": log_constant, "exposure": exposure}.items():
-            object.__setattr__(self, name, derived)
 
     @property
     def entry(self) -> Family:
@@ -221,12 +224,11 @@ class NoisyCounts:
         >>> shares.posterior((1, 1, 1), np.random.default_rng(1)).mean().round(2)
         array([0.4 , 0.37, 0.23])
         """
-        prior = self.entry.require_prior(prior)
-        if self.exposure is None and self.family == "multinomial":
-            _require_one_value_per_count(np.asarray(self.y), np.size(prior))
+        hyperparameters = self.entry.validate_prior(self.entry.require_prior(prior))
+        if self.family == "multinomial":
+            _require_one_value_per_count(np.asarray(self.y), len(hyperparameters))
         if self.n is None and self.exposure is None:
             require_generator(rng, "shares of an unknown n")
-        hyperparameters = self.entry.validate_prior(prior)
         if self.exposure is not None:
             distribution, table = self._rates(*hyperparameters)
         else:
@@ -235,37 +237,45 @@ class NoisyCounts:
         choice = Choice("exact", f"counts on a tree have a posterior by convolutions{drawn}")
         return ReleasePosterior(self, np.atleast_1d(self.y), self.guarantee, choice, distribution, table)
 
-    def _published(self) -> list[tuple[Any, ...]]:
-        """Return node, value, noise and format of each value, of which those of `more` are not checked."""
-        values = np.ravel(self.y).tolist()
-        noises, formats = _per_count("noise", self.noise, len(values)), _per_count("seen", self.seen, len(values))
+    def _noises_and_constant(self) -> tuple[list[Noise | Exact], float]:
+        """Return the noise of each value of `y`, and a constant to add to ln p(y).
+
+        Given n, k-norm noise is geometric noise, but for this constant.
+        """
+        y = np.asarray(self.y)
+        noises = _per_count("noise", self.noise, y.size)
         for noise in noises:
             if not isinstance(noise, Noise | Exact):
                 raise ValueError(f"noise must be a Noise, EXACT or one per count, got {describe(noise)}; pass a Noise")
             require_replacement(noise, self.relation)
-        published: list[tuple[Any, ...]] = list(zip(range(len(values)), values, noises, formats, strict=True))
-        for further in self.more:
-            if not (isinstance(further, tuple | list) and len(further) in (3, 4)):
-                rule = "more must be a list of (node, value, noise, seen)"
-                raise ValueError(f"{rule}, got {describe(further)}; pass tuples")
-            published.append((*further, "value")[:4])
-        return published
+        k_norm = [noise for noise in noises if isinstance(noise, Noise) and noise.sums_to_zero]
+        if not k_norm:
+            return noises, 0.0
+        if len(set(noises)) > 1:
+            rule = "noise must be k-norm for all counts or for none, of one scale"
+            raise ValueError(f"{rule}, got {len(set(noises))} distributions; pass one")
+        if self.family != "multinomial":
+            raise ValueError(f"family must be multinomial for k-norm noise, got {self.family}; pass geometric noise")
+        if y.sum() != self.n:
+            rule = f"k-norm noise must be that of all counts, with sum n = {self.n}"
+            raise ValueError(f"{rule}, got the sum {y.sum():g}; pass geometric noise and n")
+        scale = k_norm[0].scale
+        return [Noise("geometric", scale)] * y.size, k_norm_constant(scale, self.k)
 
-    def _measure(self, node: Any, value: Any, noise: Any, form: Any) -> Measurement:
+    def _measure(self, node: Any, value: Any, noise: Noise | Exact, form: Any) -> Measurement:
         """Return a published value as a measurement of node k, the total, or of a count."""
         k = self.k
         index = k if isinstance(node, str) and node == "total" else node
         if not (isinstance(index, int | np.integer) and (0 <= index < k or node == "total")):
             raise ValueError(f"node must be 'total' or a count from 0 to {k - 1}, got {node!r}; pass one of them")
-        number = float(real_array("value", value))
+        number = real_array("value in more", value)
+        if number.ndim > 0 or np.isinf(number):
+            rule = "value in more must be one finite number, or NaN"
+            raise ValueError(f"{rule}, got {describe(number)} for node {node!r}; pass one number per node")
         if isinstance(noise, Noise) and noise.power == 1 and form in ("value", "clipped"):
             reach = np.floor(_FAR * noise.scale)  # further away, the likelihood depends on rounding alone
-            number = float(np.clip(number, -reach, np.inf if self.n is None else self.n + reach))
-        if isinstance(noise, Noise) and noise.sums_to_zero:
-            if node not in range(k) or self.family != "multinomial" or np.sum(self.y) != self.n:
-                raise ValueError("k-norm noise must be that of all counts, with sum n; pass geometric noise and n")
-            noise = Noise("geometric", noise.scale)  # the same, given n, but for a constant factor
-        return int(index), number, noise, form
+            number = np.clip(number, -reach, np.inf if self.n is None else self.n + reach)
+        return int(index), float(number), noise, form
 
     def _rates(self, shape: float, rate: float) -> tuple[Posterior, TablePosterior]:
         """Return the posteriors of Poisson rates and of their counts."""
@@ -362,7 +372,7 @@ class Rates(Posterior):
         return values[..., 0][()] if self.is_scalar else values
 
 
-def require_counts(family: Family, exposure: ArrayLike | None) -> None:
+def _require_counts(family: Family, exposure: ArrayLike | None) -> None:
     """Raise ValueError unless the family, with exposures or without, is one of counts."""
     if exposure is not None and family.name != "poisson":
         raise ValueError(f"family must be poisson for exposure, got {family.name}; pass n instead")
@@ -386,8 +396,26 @@ def _per_count(name: str, argument: Any, n_values: int) -> list[Any]:
     return entries
 
 
-def _exposures(exposure: ArrayLike, k: int) -> tuple[float, ...]:
-    values = np.broadcast_to(real_array("exposure", exposure), (k,))
-    if not np.all(np.isfinite(values) & (values > 0)):
+def _further(entry: Any) -> tuple[Any, Any, Noise | Exact, Any]:
+    """Return node, value, noise and format of an entry of `more`, of which the noise is checked."""
+    if not (isinstance(entry, tuple | list) and len(entry) in (3, 4)):
+        raise ValueError(f"more must be a list of (node, value, noise, seen), got {describe(entry)}; pass tuples")
+    node, value, noise, form = (*entry, "value")[:4]
+    if not isinstance(noise, Noise | Exact):
+        rule = "noise in more must be a Noise or EXACT"
+        raise ValueError(f"{rule}, got {describe(noise)} for node {node!r}; pass a Noise")
+    if isinstance(noise, Noise) and noise.sums_to_zero:
+        rule = "noise in more must not be k-norm, which is that of all counts together"
+        raise ValueError(f"{rule}, got it for node {node!r}; pass geometric noise of this scale for each count")
+    return node, value, noise, form
+
+
+def _exposures(exposure: ArrayLike, n_values: int) -> tuple[float, ...]:
+    """Return the exposure of each count."""
+    exposures = real_array("exposure", exposure)
+    if exposures.ndim > 1 or exposures.size not in (1, n_values):
+        rule = f"exposure must be one number, or one per count, {n_values}"
+        raise ValueError(f"{rule}, got {describe(exposures)}; pass {n_values}")
+    if not np.all(np.isfinite(exposures) & (exposures > 0)):
         raise ValueError(f"exposure must be finite and > 0, got {describe(exposure)}; pass one, or one per count")
-    return tuple(values.tolist())
+    return tuple(np.broadcast_to(exposures, (n_values,)).tolist())

@@ -21,7 +21,7 @@ from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.inference.families import MODELS, NORMAL, Bounds, Family
 from mechanisms.inference.methods import Choice, choose_method, rehearse
-from mechanisms.inference.noisy_counts import NoisyCounts, require_counts
+from mechanisms.inference.noisy_counts import NoisyCounts
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
@@ -85,8 +85,8 @@ def posterior_from_release(
         those of counts without noise, `EXACT`.
     more : sequence of tuple, optional
         Further values of the same counts, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with
-        independent noise; the node is the index of a count, or "total". The counts of binomial records are ones, 0, and
-        zeros, 1.
+        independent noise, which k-norm noise is not; the node is the index of a count, or "total". The counts of
+        binomial records are ones, 0, and zeros, 1.
     exposure : float or array_like of shape (k,), optional
         Exposure E > 0 of Poisson counts with mean θ·E, such as person-years. Each count then has its own θ.
     proportion : bool
@@ -140,7 +140,6 @@ def posterior_from_release(
     else:
         if exposure is None and entry.is_truncated:
             _refuse_sum(entry, n, seen, more, noise)
-        require_counts(entry, exposure)
         if proportion and (has_counts or n is None):
             _refuse_proportion(n, seen, more)
         if any(limit is not None for limit in (bounds, parameter_range, variance)):

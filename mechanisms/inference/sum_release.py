@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import require_generator
+from mechanisms.core.arguments import real_array, require_generator
 from mechanisms.core.noise import require_replacement
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, validate_relation
 from mechanisms.inference.drawn_posterior import DrawnPosterior
@@ -73,9 +73,10 @@ class SumRelease:
         if not isinstance(self.model, ReleaseModel):
             raise ValueError(f"model must be a ReleaseModel, got a {type(self.model).__name__}; pass one")
         require_replacement(self.model.noise, validate_relation(self.relation))
-        # the prior of a multinomial has the number of its categories
-        d = np.size(self.noisy_statistics) if self.model.entry.is_vector else 1 + self.model.entry.has_square
-        release = self.model.validate_noisy_statistics(self.noisy_statistics, d)
+        statistics = real_array("noisy_statistics", self.noisy_statistics)
+        # the release of a multinomial has any number of categories until its prior is known
+        d = statistics.size if self.model.entry.is_vector else 1 + self.model.entry.has_square
+        release = self.model.validate_noisy_statistics(statistics, d)
         release.flags.writeable = False
         object.__setattr__(self, "noisy_statistics", release)
 

@@ -16,6 +16,7 @@ from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from tests.statistical import assert_mean_within
 
 GAUSS, LAPLACE, GEOMETRIC = Noise("gaussian", 1.5), Noise("laplace", 1.2), Noise("geometric", 1.2)
+K_NORM = Noise("k-norm", 2.0)
 DISCRETE = Noise("discrete-gaussian", 1.5)
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 ALPHA = np.array([0.5, 2.0, 1.5])
@@ -264,6 +265,17 @@ def test_noise_with_its_scale_equals_enumeration(name):
     check_shares(with_more, ALPHA, x, weights)
 
 
+def test_repeated_k_norm_noise_is_geometric_noise_on_each_count():
+    """Given n, the densities are proportional, so the remedy of the error has the posterior of both releases."""
+    y, repeated, scale = [4, 5, 2], [3, 6, 2], 1.5
+    more = [(j, value, Noise("geometric", scale)) for j, value in enumerate(repeated)]
+    ours = NoisyCounts("multinomial", y, Noise("k-norm", scale), n=11, more=more).posterior(ALPHA)
+    x, weights = enumerate_counts(3, [], dirichlet(ALPHA, 11), 11)
+    for values in (y, repeated):  # the probability of k-norm noise z is ∝ exp(−‖z‖₁/scale) if its sum is 0
+        weights = weights * np.exp(-np.abs(x - np.array(values)).sum(axis=1) / scale)
+    check_shares(ours, ALPHA, x, weights / weights.sum())
+
+
 def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
     """Lap(1/ε) on a histogram is ε-DP under addition or removal, and 2ε-DP under replacement."""
     y, options = [41.0, 39.0, 22.0], {"prior": (1, 1, 1), "n": 100}
@@ -434,10 +446,27 @@ def test_counts_are_a_copy_that_cannot_change():
         ("n must be None with exposure, got 11", {"family": "poisson", "exposure": 2.0}),
         ("noise must be a Noise, EXACT or one per count, got 'laplace'; pass a Noise", {"noise": "laplace"}),
         ("relation must be a Neighbouring", {"relation": "add-remove"}),
-        ("relation must be REPLACE_ONE for k-norm noise", {"noise": Noise("k-norm", 2.0), "relation": ADD}),
+        ("relation must be REPLACE_ONE for k-norm noise", {"noise": K_NORM, "relation": ADD}),
         ("y must have one finite value per count, 3, got an array of shape .1, 3.", {"y": [[4.0, 5.0, 2.0]]}),
         ("y must have one finite value per count, 2, got an array of shape .3,.", {"prior": (1, 1)}),
         ("y must have one finite value per count, 1", {"family": "binomial"}),
+        ("y must have one finite value per count, 1, got an array of shape .0,.", {"y": []}),
+        ("exposure must be one number, or one per count, 3, got an array of shape .2,.; pass 3",
+         {"family": "poisson", "n": None, "exposure": [1.0, 2.0]}),
+        ("exposure must be one number, or one per count, 3, got an array of shape .1, 3.; pass 3",
+         {"family": "poisson", "n": None, "exposure": [[1.0, 2.0, 3.0]]}),
+        ("exposure must be finite and > 0", {"family": "poisson", "n": None, "exposure": [1.0, 0.0, 2.0]}),
+        ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, GAUSS, GAUSS]}),
+        ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, K_NORM, Noise("k-norm", 3.0)]}),
+        ("k-norm noise must be that of all counts, with sum n = 12, got the sum 11", {"noise": K_NORM, "n": 12}),
+        ("noise in more must not be k-norm, .*, got it for node 0; pass geometric noise",
+         {"more": [(0, 4.0, K_NORM)]}),
+        ("noise in more must not be k-norm", {"more": [(0, 4.0, K_NORM)], "relation": ADD}),
+        ("noise in more must be a Noise or EXACT, got 'laplace' for node 0", {"more": [(0, 4.0, "laplace")]}),
+        ("value in more must be one finite number, or NaN, got an array of shape .2,. for node 0",
+         {"more": [(0, [4.0, 5.0], GAUSS)]}),
+        ("value in more must be one finite number, or NaN, got inf for node 0", {"more": [(0, np.inf, GAUSS)]}),
+        ("prior must have one alpha per category", {"prior": [[1.0], [2.0, 3.0]]}),
         (r"prior \(alpha\) must be given for the multinomial family", {"prior": None}),
         ("rng must be a numpy Generator for shares of an unknown n", {"n": None}),
     ],

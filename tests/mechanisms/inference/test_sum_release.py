@@ -72,6 +72,8 @@ def test_release_is_a_copy_that_cannot_change():
         ("model must be a ReleaseModel, got a str", {"model": "binomial"}),
         ("noisy_statistics must be finite, of shape .1,., got .1.0, 2.0.; pass one release", {"y": [1.0, 2.0]}),
         ("noisy_statistics must be finite", {"y": np.nan}),
+        ("noisy_statistics must be an array of real numbers, got rows of unequal lengths",
+         {"family": "multinomial", "y": [[1.0], [2.0, 3.0]]}),
         ("noisy_statistics must be an array of real numbers", {"y": "12"}),
         ("noisy_statistics must be integers for geometric", {"y": 1.5, "noise": Noise("geometric", 2.0)}),
         ("must sum to n = 30", {"family": "multinomial", "y": [1, 2, 3], "noise": Noise("k-norm", 2.0)}),
