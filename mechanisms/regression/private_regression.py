@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-AUGMENTED = 200
-"""Largest number of records for which ``auto`` redraws all records."""
-
+_SPREAD = 0.25  # mean square of a scaled column beyond which clamped normal records pile up at the ends of its range
 _LONGEST = 16  # largest number of iterations of repeated chains, as a multiple of those of the first
 
 
@@ -149,7 +147,7 @@ def private_regression(
     epsilon: float,
     *,
     delta: float | None = None,
-    method: str = "auto",
+    method: str = "normal-covariates",
     prior: RegressionPrior | None = None,
     rehearsal_seed: int | None = None,
     ledger: LedgerLike | None = None,
@@ -171,8 +169,9 @@ def private_regression(
     delta : float, optional
         δ of (ε, δ)-DP with Gaussian noise; by default the release is ε-DP with Laplace noise.
     method : str
-        A method of `GRAM_METHODS` that is no control; ``auto`` is data-augmentation up to n = 200, and then
-        normal-covariates.
+        A method of `GRAM_METHODS` that is no control. Data-augmentation is for normal columns with clamped values: a
+        value at an end of its range stands for any value beyond it, so that slopes of columns of zeros and ones are
+        wrong.
     prior : RegressionPrior, optional
         Prior of the scaled columns, which are in [-1, 1]; all parts are independent:
 
@@ -212,7 +211,7 @@ def private_regression(
     Warns
     -----
     UserWarning
-        If the chains have not converged.
+        If the chains have not converged, or columns spread over their whole ranges with data-augmentation.
 
     Examples
     --------
@@ -243,7 +242,7 @@ def private_regression(
             f"features and response must have shapes (n, {box.p - 1}) and (n,), got {x.shape} and {y.shape}; pass "
             "bounds of each feature, in order, and then of the response"
         )
-    chosen = choose_gram_method(method, len(y))
+    require_gram_method(method)
     require_support(box, len(y), noise)
     records = np.column_stack([x, y])
     is_finite = np.isfinite(records).all(axis=1)
@@ -252,27 +251,29 @@ def private_regression(
         raise ValueError(f"records must be finite, got an invalid value in row {row}; remove or impute such records")
     sums, _ = gram_sums(box, records)
     released, rng = release_sums(sums, noise, release)
-    return regression_from_release(rng, released, box, chosen, prior)
+    return regression_from_release(rng, released, box, method, prior)
 
 
 def regression_from_release(
     rng: np.random.Generator,
     release: GramRelease,
     box: PublicBox,
-    method: str = "auto",
+    method: str = "normal-covariates",
     prior: RegressionPrior | None = None,
 ) -> RegressionPosterior:
     """Return the posterior of the coefficients given a release whose columns have the bounds of `box`.
 
     Method and prior are as in `private_regression`; controls are allowed. Chains are repeated with up to 16 times as
-    many iterations, until they have converged, and a UserWarning is given if they have not.
+    many iterations, until they have converged, and a UserWarning is given if they have not, or if data-augmentation
+    takes many values of a column for clamped ones.
     """
     if release.noise.p != box.p:
         raise ValueError(f"a release must have {box.p} columns, as the bounds, got {release.noise.p}; pass its columns")
-    method = choose_gram_method(method, release.n, controls=True)
-    thinning = GRAM_METHODS[method].thinning
+    entry = find_entry(GRAM_METHODS, method, "method")
+    if method == "data-augmentation":
+        _warn_if_clamped(release, box)
     for factor in (1, 4, _LONGEST):
-        draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=thinning * factor)
+        draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=entry.thinning * factor)
         variances = draws[..., box.p + 1 :].reshape(-1, box.p - 1)
         is_resolved = zip(box.names[:-1], resolves(variances.T), strict=True)
         unresolved = tuple(name for name, known in is_resolved if not known)
@@ -285,14 +286,25 @@ def regression_from_release(
     return posterior
 
 
-def choose_gram_method(method: str, n: int, controls: bool = False) -> str:
-    """Return the method, or the choice of ``auto`` for n records; raise ValueError for a control."""
-    if method == "auto":
-        return "data-augmentation" if n <= AUGMENTED else "normal-covariates"
-    if find_entry(GRAM_METHODS, method, "method").is_control and not controls:
+def _warn_if_clamped(release: GramRelease, box: PublicBox) -> None:
+    """Warn about columns whose released mean squares are those of many values near the ends of their ranges."""
+    deviation = release.noise.scale * (2.0**0.5 if release.noise.name == "laplace" else 1.0)
+    at_least = (np.diag(release.noisy)[1:] - 2.0 * deviation) / release.n
+    wide = [name for name, mean_square in zip(box.names, at_least, strict=True) if mean_square > _SPREAD]
+    if wide:
+        warn(
+            f"data-augmentation takes values at the ends of a range for clamped ones, got many near the ends of "
+            f"{', '.join(wide)}; if they are no clamped values, as zeros and ones are not, coefficients are wrong: use "
+            "normal-covariates",
+            stacklevel=3,
+        )
+
+
+def require_gram_method(method: str) -> None:
+    """Raise ValueError for an unknown method or a control."""
+    if find_entry(GRAM_METHODS, method, "method").is_control:
         offered = ", ".join(name for name, entry in GRAM_METHODS.items() if not entry.is_control)
-        raise ValueError(f"method must be auto, {offered}, got {method}; its intervals are not calibrated")
-    return method
+        raise ValueError(f"method must be one of {offered}, got {method}; its intervals are not calibrated")
 
 
 def release_sums(

@@ -252,8 +252,8 @@ def _warn_if_uninformed(grids: list[PriorGrid], stacklevel: int) -> None:
         which = "the table hardly informs" if len(grids) == 1 else f"{len(poor)} of {len(grids)} groups hardly inform"
         warn(
             f"{which} the prior: the mean of a leaf may be {low:.2g} to {high:.2g}, and intervals depend on the "
-            f"hyperprior with scale {poor[0].scale:.3g}; pass a prior, such as negative_binomial(shape, mean), if you "
-            "know the size of the counts",
+            f"hyperprior with scale {poor[0].scale:.3g}; state a prior, such as a negative binomial one, if you know "
+            "the size of the counts",
             stacklevel=stacklevel,
         )
 
@@ -275,19 +275,47 @@ def _of_equal_length(grids: list[PriorGrid]) -> tuple[PriorGrid, ...]:
 def leaf_scale(table: Table) -> float:
     """Return the median standard deviation of the noise of the leaves, the scale of the hyperprior of their mean.
 
-    A leaf without a value takes that of the nearest node with a value above it, over the square root of the number of
-    leaves below that node. Exact counts have no noise and are left out; those of which only an interval of width w is
-    known have the standard deviation w/√12. If all are left out, the scale is 1.
+    Several measurements of a leaf are pooled. A leaf without a value takes the standard deviation of the nearest node
+    with a value above it, over the square root of the number of leaves below that node. Exact counts have no noise and
+    are left out; those of which only an interval of width w is known have the standard deviation w/√12. If all are left
+    out, the scale is 1.
     """
-    forest, factors = table.forest, table.factors
-    known = np.where(factors.most < FAR, factors.most - factors.least, 0.0) / np.sqrt(12.0)
-    spread = np.where(factors.kind >= 0, factors.deviation(), np.where(factors.is_limited, known, np.nan))
+    forest, (_, spread) = table.forest, _pool_measurements(table)
     spread /= np.sqrt(forest.add_up(forest.left < 0))
     for nodes in forest.levels[1:]:
         spread[nodes] = np.where(np.isnan(spread[nodes]), spread[forest.above[nodes]], spread[nodes])
     leaves = spread[forest.leaves]
     noisy = leaves[leaves > 0.0]
     return float(np.median(noisy)) if noisy.size else 1.0
+
+
+def _pool_measurements(table: Table) -> tuple[Floats, Floats]:
+    """Return the mean of the measurements of the count of each node and its standard deviation; NaN if there is none.
+
+    Nodes without a sibling have the count of the node above, and are measurements of the same count. They are weighted
+    by inverse variances, and the one with the least noise is the unit, so that a single one is unchanged. The mean of a
+    count that is only bounded is the middle of the bounds.
+    """
+    forest, factors = table.forest, table.factors
+    known = np.where(factors.most < FAR, factors.most - factors.least, 0.0) / np.sqrt(12.0)
+    spread = np.where(factors.kind >= 0, factors.deviation(), np.where(factors.is_limited, known, np.nan))
+    count = np.arange(forest.above.size)
+    for nodes in forest.levels[1:]:
+        has_sibling = forest.right[forest.above[nodes]] >= 0
+        count[nodes] = np.where(has_sibling, nodes, count[forest.above[nodes]])
+    measured = np.flatnonzero(~np.isnan(spread))
+    best = np.full(count.size, np.inf)
+    np.minimum.at(best, count[measured], spread[measured])
+    with np.errstate(invalid="ignore"):
+        share = best[count[measured]] / spread[measured]
+    share[spread[measured] == 0.0] = 1.0
+    precision, total = np.zeros((2, count.size))
+    np.add.at(precision, count[measured], share**2)
+    np.add.at(total, count[measured], share**2 * factors.centre()[measured])
+    is_measured = precision > 0.0
+    mean = np.divide(total, precision, out=np.full(count.size, np.nan), where=is_measured)
+    pooled = np.divide(best, np.sqrt(precision), out=np.full(count.size, np.nan), where=is_measured)
+    return np.where(is_measured[count], mean[count], factors.centre()), pooled[count]
 
 
 def _fit(table: Table, progress: Callable[[int, int], object] | None) -> PriorGrid:
@@ -336,7 +364,7 @@ def _log_hyperprior(at: Floats, scale: float) -> float:
 
 def _start(table: Table) -> Floats:
     """Return about the logarithm of the mean of the leaves, by their total, and the shape 1."""
-    forest, centre = table.forest, table.factors.centre()
+    forest, (centre, _) = table.forest, _pool_measurements(table)
     roots = np.flatnonzero((forest.above < 0) & ~np.isnan(centre))
     known = centre[forest.leaves][~np.isnan(centre[forest.leaves])]
     total = float(np.maximum(centre[roots], 0.0).sum()) if roots.size else float(np.maximum(known, 0.0).sum())

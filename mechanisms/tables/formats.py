@@ -220,6 +220,13 @@ class Factors(NamedTuple):
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
         return np.sqrt(of_noise**2 + width**2 / 12.0)
 
+    def ranges(self) -> tuple[Floats, Floats]:
+        """Return the smallest and the largest value of each node, before it was published; NaN if not measured."""
+        last = np.where(self.kind % 2 == 1, self.high, self.low)
+        has_noise = (self.kind >= 0) & ~self.is_limited
+        low = np.where(self.is_limited, self.least, np.where(has_noise, self.low, np.nan))
+        return low, np.where(self.is_limited, self.most, np.where(has_noise, last, np.nan))
+
     def centre(self) -> Floats:
         """Return a count of high likelihood per node; NaN without a likelihood."""
         low = np.where(np.isfinite(self.low), self.low, self.high - self.scale)
@@ -240,7 +247,7 @@ def refuse_large(values: Floats, names: Sequence[str] | None) -> None:
     if (bad := np.abs(values) > LARGEST).any():
         i = int(np.argmax(bad))
         raise ValueError(f"values must be finite or NaN, and at most 2**52 in absolute value, got {values[i]:g} for "
-                         f"{node_name(names, i)}; pass NaN if not measured")  # fmt: skip
+                         f"{node_name(names, i)}; a value that was not measured is NaN, blank in a file")  # fmt: skip
 
 
 def likelihoods(
@@ -324,14 +331,14 @@ class _Published(NamedTuple):
             case RandomRounded() | SmallRounded():
                 return self._rounded_at_random(self.form)
             case "clipped":
-                self.refuse(self.y < 0.0, "a clipped value must be >= 0", "pass seen='value'")
+                self.refuse(self.y < 0.0, "a clipped value must be >= 0", "it is no clipped value")
                 is_interval = self.y == 0.0
                 return np.where(is_interval, -np.inf, self.y), self.y, is_interval
         return self.y, self.y, np.zeros(self.nodes.size, bool)
 
     def _suppressed(self, form: Suppressed) -> tuple[Floats, Floats, np.ndarray]:
-        self.refuse(self.y < form.threshold, f"a value with Suppressed({form.threshold:g}) must be NaN or >= the "
-                    "threshold", "pass NaN for a suppressed value")  # fmt: skip
+        self.refuse(self.y < form.threshold, f"a value must be missing or >= the threshold {form.threshold:g}",
+                    "a suppressed value is NaN, blank in a file")  # fmt: skip
         is_interval = np.isnan(self.y)
         below = math.ceil(form.threshold) - 1 if self.is_integer else form.threshold
         return np.where(is_interval, -np.inf, self.y), np.where(is_interval, below, self.y), is_interval
@@ -351,14 +358,14 @@ class _Published(NamedTuple):
     def _rounded_at_random(self, form: RandomRounded | SmallRounded) -> tuple[Floats, Floats, np.ndarray]:
         """Return the smallest and largest counts; their likelihoods may be unequal, see `is_random`."""
         y, base = self.y, float(form.base)
-        self.refuse(not self.is_exact, f"{form} is a format of counts without noise", "pass EXACT, or another format")
+        self.refuse(not self.is_exact, "counts that are rounded at random must have no noise", "state another format")
         single_values = np.zeros(self.nodes.size, bool)
         if isinstance(form, RandomRounded):
             self.refuse(y % base != 0.0, f"a value rounded at random must be a multiple of {form.base}",
-                        "check the base, or state another format: SmallRounded, 'value'")  # fmt: skip
+                        "check the base, or state another format, such as rounding of small counts only")  # fmt: skip
             return y - base + 1.0, y + base - 1.0, single_values
-        self.refuse((y > 0.0) & (y < base), f"a count with SmallRounded({form.base}) must be 0 or at least {form.base}",
-                    "check the base, or state another format: RandomRounded, Rounded, 'value'")  # fmt: skip
+        self.refuse((y > 0.0) & (y < base), f"a count must be 0 or >= {form.base} if smaller ones are rounded",
+                    "check the base, or state another format, such as random rounding of all counts")  # fmt: skip
         return np.where(y == base, 1.0, y), np.where(y == 0.0, base - 1.0, y), single_values
 
     def is_random(self) -> np.ndarray:

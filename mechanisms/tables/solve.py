@@ -37,24 +37,19 @@ def solve(
 ) -> Solution:  # fmt: skip
     """Return the solution of a table, after attempts to make the bound of its error small, or at most `tolerance`.
 
-    After each attempt, the first change whose condition holds prepares the next one.
+    The tilts of `start`, a similar table, can be too far away, and moments with spikes too uneven, for any result. Then
+    a search without them follows.
     """
-    attempts = _Attempts(table, start, has_spikes)
-    for _ in range(_ATTEMPTS):
-        if not attempts.run() or attempts.best.error <= tolerance:
+    searches: list[tuple[Start | None, bool]] = [(start, has_spikes)]
+    if start is not None:
+        searches.append((None, has_spikes))
+    if has_spikes:
+        searches.append((None, False))
+    for start_of_search, with_spikes in searches:
+        attempts = _Attempts(table, start_of_search, with_spikes)
+        attempts.run_all(tolerance)
+        if attempts.best.error <= max(_LARGEST, tolerance):
             break
-        if not attempts.has_result and attempts.can_have_spikes:
-            attempts.search_with_spikes()
-        elif attempts.is_accurate:
-            break
-        elif attempts.has_halved_error and attempts.is_far:
-            attempts.recentre()
-        elif attempts.has_untried_sums:
-            attempts.use_sums()
-        elif attempts.has_result and not attempts.has_few_products:
-            break
-        else:
-            attempts.extend_windows()
     return attempts.best_solution(tolerance)
 
 
@@ -93,6 +88,24 @@ class _Attempts:
         self.can_have_spikes = not has_spikes and any(
             ((weights.r > 0) & (weights.r < 1)).any() for weights in self.table.options
         )
+
+    def run_all(self, tolerance: float) -> None:
+        """Run attempts; after each, the first change whose condition holds prepares the next one."""
+        for _ in range(_ATTEMPTS):
+            if not self.run() or self.best.error <= tolerance:
+                break
+            if not self.has_result and self.can_have_spikes:
+                self.search_with_spikes()
+            elif self.is_accurate:
+                break
+            elif self.has_halved_error and self.is_far:
+                self.recentre()
+            elif self.has_untried_sums:
+                self.use_sums()
+            elif self.has_result and not self.has_few_products:
+                break
+            else:
+                self.extend_windows()
 
     @property
     def has_result(self) -> bool:

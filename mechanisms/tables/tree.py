@@ -230,7 +230,7 @@ def _refuse_unbounded(
     if free.size:
         raise ValueError(
             f"every leaf must have a measurement at or above it, or a proper prior, got neither for "
-            f"{node_name(names, int(free[0]))}; pass uniform(upper) or negative_binomial"
+            f"{node_name(names, int(free[0]))}; use a prior with a finite mean, such as a negative binomial one"
         )
 
 
@@ -245,9 +245,12 @@ def _refuse_impossible(forest: Forest, factors: Factors, weights: Weights, names
             i = int(nodes[np.flatnonzero(bad)[0]])
             first, last = factors.least[i], factors.most[i]
             asked = f"{first}" if first == last else f"{first} to {last if last < FAR else 'any count'}"
+            is_single = forest.left[i] >= 0 and forest.right[i] < 0
+            others = "other values of this count allow" if is_single else "its parts allow"
+            allowed = f"{low[i]:g}" if low[i] == high[i] else f"{low[i]:g} to {high[i]:g}"
             raise ValueError(
-                f"{node_name(names, i)} must be reached by its parts, got {asked} where they allow {low[i]:g} to "
-                f"{high[i]:g}; check the invariants and bounds"
+                f"values without noise must be possible together, got {asked} for {node_name(names, i)}, where "
+                f"{others} {allowed}; check the exact values and the bounds"
             )
         low[nodes] = np.maximum(low[nodes], factors.least[nodes])
         high[nodes] = np.minimum(high[nodes], most)

@@ -39,7 +39,10 @@ def regress(
             "or of ones; it narrows the forecast of widths, on which a refusal depends.",
         ),
     ] = None,
-    method: Annotated[str, option("auto, normal-covariates, noise-aware or data-augmentation.")] = "auto",
+    method: Annotated[
+        str,
+        option("normal-covariates, noise-aware, or, for clamped normal columns without --levels, data-augmentation."),
+    ] = "normal-covariates",
     missing: Annotated[
         Literal["refuse", "drop"],
         option(

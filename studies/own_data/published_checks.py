@@ -11,6 +11,7 @@ from scipy import special
 
 from mechanisms.core.noise import Noise
 from mechanisms.tables import Suppressed
+from mechanisms.tables.formats import likelihoods
 from studies.own_data.published_values import Published
 
 _SMALL = 10  # number of values below one standard deviation of which some should be negative
@@ -18,6 +19,8 @@ _ZEROS = 3  # number of values of real noise that are exactly 0
 _DEVIATIONS = 10.0  # distance in standard deviations of values that contradict each other
 _CHANCE = 1e-6  # probability below which equal values with integer noise are hardly independent
 _CHILDREN = 5  # number of cells whose rounded sum hardly equals the rounded total by chance
+
+Ranges = tuple[np.ndarray, np.ndarray]
 
 
 def find_warnings(
@@ -80,8 +83,14 @@ def _summed(published: Published, parents: np.ndarray) -> list[str]:
 
 
 def _contradictory(published: Published, parents: np.ndarray, first: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Warn about noisy values that differ from those of the same count by more than the noise explains."""
-    distance = np.maximum(_spread_of_cells(published, first), _distance_from_sums(published, parents, first))
+    """Warn about noisy values that differ from those of the same count by more than the noise explains.
+
+    Of a value of which only a range is known, such as a suppressed one, the distance is that from the range.
+    """
+    ranges = likelihoods(published.values, published.noise, published.seen, names).ranges()
+    distance = np.maximum(
+        _distance_in_cells(published, ranges, first), _distance_from_sums(published, ranges, parents, first)
+    )
     far = int((distance > _DEVIATIONS).sum())
     if not far:
         return []
@@ -102,55 +111,72 @@ def _known(published: Published) -> np.ndarray:
     return np.flatnonzero(np.array(is_known, bool) & ~np.isnan(published.values))
 
 
-def _best_of_cells(published: Published, first: np.ndarray) -> np.ndarray:
-    """Return the known row of each cell with the least noise, at the first row of the cell; -1 if there is none."""
-    best, known = np.full(first.size, -1), _known(published)
-    order = known[np.argsort(-published.variance[known], kind="stable")]
-    best[first[order]] = order  # the last assignment holds
-    return best
+def _distance_in_cells(published: Published, ranges: Ranges, first: np.ndarray) -> np.ndarray:
+    """Return the largest distance of two measurements of each cell in standard deviations, at its first row.
 
-
-def _spread_of_cells(published: Published, first: np.ndarray) -> np.ndarray:
-    """Return the largest distance of two values of each cell in standard deviations, at its first row.
-
-    Compared are the smallest value and the largest one, and each value and that with the least noise.
+    Compared are that with the lowest upper end and that with the highest lower end, and each and that with the least
+    noise.
     """
-    y, variance, rows = published.values, published.variance, _known(published)
-    low, high, distance = np.zeros(first.size, int), np.zeros(first.size, int), np.zeros(first.size)
-    rising = rows[np.argsort(y[rows], kind="stable")]
-    high[first[rising]], low[first[rising[::-1]]] = rising, rising[::-1]
-    for other in (_best_of_cells(published, first), low, high):
-        pair = other[first[rows]]
-        partner = low[first[rows]] if other is high else rows
-        spread = np.sqrt(variance[partner] + variance[pair])
-        apart = np.abs(y[partner] - y[pair]) / np.where(spread > 0.0, spread, np.inf)
-        np.maximum.at(distance, first[rows], apart)
+    (low, high), variance = ranges, published.variance
+    rows = np.flatnonzero(~np.isnan(low))
+    lowest = _last_of_cells(rows[np.argsort(-high[rows], kind="stable")], first)
+    highest = _last_of_cells(rows[np.argsort(low[rows], kind="stable")], first)
+    best = _last_of_cells(rows[np.argsort(-variance[rows], kind="stable")], first)
+    distance = np.zeros(first.size)
+    for row, other in ((rows, best[first[rows]]), (lowest[first[rows]], highest[first[rows]])):
+        gap = _gap((low[row], high[row]), (low[other], high[other]))
+        np.maximum.at(distance, first[rows], _in_deviations(gap, variance[row] + variance[other]))
     return distance
 
 
-def _pooled(published: Published, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of all measurements of each cell and its variance, at its first row; NaN if there is none.
+def _last_of_cells(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the last of some rows for each cell, at its first row; 0 if there is none."""
+    last = np.zeros(first.size, int)
+    last[first[rows]] = rows
+    return last
 
-    Weights are inverse variances, and an exact count is the mean. Cells without a value that is published in any case
-    have their value with the least noise.
+
+def _gap(ranges: Ranges, others: Ranges) -> np.ndarray:
+    """Return the distance between ranges; 0 if they overlap."""
+    return np.maximum(np.maximum(ranges[0] - others[1], others[0] - ranges[1]), 0.0)
+
+
+def _in_deviations(gap: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return gaps in standard deviations; 0 without noise, where a contradiction is an error."""
+    return np.nan_to_num(gap / np.sqrt(np.where(variance > 0.0, variance, np.inf)))
+
+
+def _pooled(published: Published, ranges: Ranges, first: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ends of the range of each cell and its variance, at its first row; NaN if there is no measurement.
+
+    Values are averaged with inverse variances as weights, and an exact count is the average. Cells without a value that
+    is published in any case have their value with the least noise, and those without any value the range with the least
+    noise.
     """
-    best = _best_of_cells(published, first)
-    mean, variance = (np.where(best >= 0, of[best], np.nan) for of in (published.values, published.variance))
+    low, high, variance = np.full((3, first.size), np.nan)
+    for rows in (np.flatnonzero(ranges[0] < ranges[1]), np.flatnonzero(ranges[0] == ranges[1])):
+        falling = rows[np.argsort(-published.variance[rows], kind="stable")]
+        cells = first[falling]  # of several assignments, the last holds
+        low[cells], high[cells], variance[cells] = ranges[0][falling], ranges[1][falling], published.variance[falling]
     rows = np.flatnonzero(_plain(published))
     precision, total = np.zeros((2, first.size))
     np.add.at(precision, first[rows], 1.0 / published.variance[rows])
     np.add.at(total, first[rows], published.values[rows] / published.variance[rows])
-    averaged = (precision > 0.0) & (variance > 0.0)
-    mean[averaged], variance[averaged] = total[averaged] / precision[averaged], 1.0 / precision[averaged]
-    return mean, variance
+    is_averaged = (precision > 0.0) & (variance > 0.0)
+    low[is_averaged] = high[is_averaged] = total[is_averaged] / precision[is_averaged]
+    variance[is_averaged] = 1.0 / precision[is_averaged]
+    return low, high, variance
 
 
-def _distance_from_sums(published: Published, parents: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _distance_from_sums(
+    published: Published, ranges: Ranges, parents: np.ndarray, first: np.ndarray
+) -> np.ndarray:  # fmt: skip
     """Return the distance of each cell from the sum of the cells below it in standard deviations, at its first row.
 
     A cell without a measurement has the sum of those below it.
     """
-    mean, variance = _pooled(published, first)
+    low, high, variance = _pooled(published, ranges, first)
+    low = np.where(np.isneginf(low), 0.0, low)  # counts are not negative
     last = np.arange(first.size)
     np.maximum.at(last, first, np.arange(first.size))  # the last row of a cell has the parent of the cell
     cells = np.flatnonzero((first == np.arange(first.size)) & (parents[last] >= 0))
@@ -158,15 +184,15 @@ def _distance_from_sums(published: Published, parents: np.ndarray, first: np.nda
     is_family = np.zeros(first.size, bool)
     is_family[above] = True
     for _ in range(first.size):  # one pass per level
-        total, spread = np.zeros((2, first.size))
-        np.add.at(total, above, mean[cells])
-        np.add.at(spread, above, variance[cells])
-        filled = is_family & np.isnan(mean) & ~np.isnan(total)
+        lowest, highest, spread = np.zeros((3, first.size))
+        for sums, terms in ((lowest, low), (highest, high), (spread, variance)):
+            np.add.at(sums, above, terms[cells])
+        filled = is_family & np.isnan(low) & ~np.isnan(lowest)
         if not filled.any():
             break
-        mean[filled], variance[filled] = total[filled], spread[filled]
-    spread = np.sqrt(spread + variance)
-    return np.nan_to_num(np.abs(mean - total) / np.where(is_family & (spread > 0.0), spread, np.inf))
+        low[filled], high[filled], variance[filled] = lowest[filled], highest[filled], spread[filled]
+    distance = _in_deviations(_gap((low, high), (lowest, highest)), spread + variance)
+    return np.where(is_family, distance, 0.0)
 
 
 def _repeated(published: Published, parents: np.ndarray) -> list[str]:

@@ -140,7 +140,10 @@ def read_table(
     )
     if all(kind is None for kind in table.noise):
         raise BadInputError(f"{value} must be given for a cell that is no sum of others, got none; check totals")
-    return table._replace(warnings=tuple(find_warnings(measured, parents, first, table.names)))
+    try:
+        return table._replace(warnings=tuple(find_warnings(measured, parents, first, table.names)))
+    except ValueError as error:  # a value that its format does not allow
+        raise BadInputError(str(error)) from None
 
 
 def _require_columns(

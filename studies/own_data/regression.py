@@ -18,7 +18,7 @@ import numpy as np
 
 from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise, gram_sums
-from mechanisms.regression.private_regression import choose_gram_method, regression_from_release, release_sums
+from mechanisms.regression.private_regression import regression_from_release, release_sums, require_gram_method
 from mechanisms.regression.width_forecast import Guess, WidthForecast, require_support
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
 from pipeline.clusters.profiles import Profile, load_profile
@@ -122,7 +122,6 @@ class Prepared:
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
-    method: str
     forecast: WidthForecast
     cluster: Profile
 
@@ -135,7 +134,7 @@ def answer_regression(options: RegressionOptions) -> None:
     require_file("output", options.output, ".json", ".csv", ".nc", kept=kept)
     require_file("plot", options.plot, ".svg", ".png", kept=kept)
     if options.release is None:
-        stored, method, rng = _release_table(options, account)
+        stored, rng = _release_table(options, account)
         account_lines = account.describe_rest()
     else:
         if options.table is not None or account.seed is not None or account.ledger is not None:
@@ -143,12 +142,14 @@ def answer_regression(options: RegressionOptions) -> None:
                 "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
                 "nothing; omit them"
             )
-        stored, method, rng, account_lines = load_release(options.release), options.method, np.random.default_rng(), []
+        with as_bad_input():
+            require_gram_method(options.method)
+        stored, rng, account_lines = load_release(options.release), np.random.default_rng(), []
         stored.show(options.json)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            posterior = regression_from_release(rng, stored.release, stored.box, method)
+            posterior = regression_from_release(rng, stored.release, stored.box, options.method)
     except BaseException as error:
         if options.release is None and not options.json:
             stored.rescue()
@@ -159,8 +160,8 @@ def answer_regression(options: RegressionOptions) -> None:
     answer.show(account_lines, options.output, options.plot)
 
 
-def _release_table(options: RegressionOptions, account: Account) -> tuple[StoredRelease, str, np.random.Generator]:
-    """Return the release of a table, after the forecast and the confirmation, a method, and a generator of chains."""
+def _release_table(options: RegressionOptions, account: Account) -> tuple[StoredRelease, np.random.Generator]:
+    """Return the release of a table, after the forecast and the confirmation, and a generator of chains."""
     request = RegressionRequest.parse(options)
     prepared = prepare(request, load_profile(options.cluster), account.seed is not None)
     checked = account.check_release(prepared.guarantee, request.name)
@@ -169,7 +170,7 @@ def _release_table(options: RegressionOptions, account: Account) -> tuple[Stored
     release, rng = release_regression(prepared, request.drops_missing, checked)
     stored = StoredRelease(release, prepared.box, request.drops_missing)
     stored.show(options.json)
-    return stored, prepared.method, rng
+    return stored, rng
 
 
 def prepare(request: RegressionRequest, cluster: Profile, is_rehearsal: bool) -> Prepared:
@@ -191,11 +192,16 @@ def prepare(request: RegressionRequest, cluster: Profile, is_rehearsal: bool) ->
         n = table.rows.shape[0]
         if request.drops_missing:
             n = reduce_rows([table.rows], _count_complete, _add, cluster)
-        method = choose_gram_method(request.method, n)
+        require_gram_method(request.method)
         indicators = set(box.names) - set(table.columns)
+        if indicators and request.method == "data-augmentation":
+            raise BadInputError(
+                "--method must not be data-augmentation with --levels, whose indicators it takes for clamped values, "
+                f"got levels of {', '.join(literals)}; use normal-covariates"
+            )
         forecast = require_support(box, n, noise, request.guesses, indicators, request.level)
     n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
-    return Prepared(table, n, n_levels, box, noise, guarantee, method, forecast, cluster)
+    return Prepared(table, n, n_levels, box, noise, guarantee, forecast, cluster)
 
 
 def _show_forecast(prepared: Prepared, level: float, is_rehearsal: bool) -> None:

@@ -55,15 +55,13 @@ class Cell:
     draw_features: Callable[[np.random.Generator, int], np.ndarray]
     coefficients: tuple[float, ...]  # intercept, slopes and error variance
     track: str = "pure"
+    epsilon: float = 1.0
+    method: str = "normal-covariates"
     draw_error: Callable[[np.random.Generator, int], np.ndarray] = lambda rng, n: rng.normal(size=n)
 
     @property
     def box(self) -> PublicBox:
         return PublicBox.of({str(k): pair for k, pair in enumerate(self.bounds)})
-
-    @property
-    def method(self) -> str:
-        return "normal-covariates" if self.n > 200 else "data-augmentation"
 
     def generator(self, number: int, part: str) -> np.random.Generator:
         return np.random.default_rng([int.from_bytes(f"{self.name} {part}".encode(), "big"), number])
@@ -77,7 +75,7 @@ class Cell:
         gram = gram_sums(box, np.column_stack([x, y]))[0] / 2.0**32
         gram[0, 0] = self.n
         name, delta = ("laplace", None) if self.track == "pure" else ("gaussian", 1e-6)
-        noise = calibrated_gram_noise(name, box.p, 1.0, delta)
+        noise = calibrated_gram_noise(name, box.p, self.epsilon, delta)
         return release_gram(self.generator(number, "noise"), gram, noise)
 
 
@@ -96,6 +94,11 @@ def correlated(d: int) -> Callable[[np.random.Generator, int], np.ndarray]:
 
 def skewed(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.minimum(rng.gamma(2.0, 0.1, (n, 1)), 1.0)
+
+
+def normal(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Feature of which a tenth is outside (-1, 1)."""
+    return rng.normal(0.0, 0.6, (n, 1))
 
 
 def indicator(prevalence: float) -> Callable[[np.random.Generator, int], np.ndarray]:
@@ -150,8 +153,15 @@ def _cells() -> Iterator[Cell]:
         yield Cell(
             f"ranges x{factor}, off centre, n=3000, approximate", 3_000, bounds, uniform(1), simple, "approximate"
         )
-    for n in (50, 200):
-        yield Cell(f"few records, n={n}", n, (unit, response), uniform(1), simple)
+    few: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+        "uniform": uniform(1), "0/1 with 0.5": indicator(0.5), "0/1 with 0.1": indicator(0.1),
+    }  # fmt: skip
+    for (name, draw), n, epsilon in itertools.product(few.items(), (50, 200), (1.0, 20.0)):
+        yield Cell(f"{name}, n={n}, epsilon={epsilon:g}", n, (unit, response), draw, simple, epsilon=epsilon)
+    yield Cell(
+        "normal, clamped, n=50, epsilon=20", 50, ((-1.0, 1.0), (-1.5, 1.5)), normal, (0.0, 1.0, 0.04), epsilon=20.0,
+        method="data-augmentation",
+    )  # fmt: skip
     heavy = functools.partial(_scaled_t, 3.0)
     yield Cell("t3 errors, n=20000", 20_000, (unit, (-2.0, 5.0)), uniform(1), simple, draw_error=heavy)
 
@@ -271,7 +281,7 @@ def run(file: Path, seconds: float, n_rehearsals: int) -> None:
 
 if __name__ == "__main__":
     if "--smallest" in sys.argv[1:]:
-        names = (next(iter(CELLS)), "few records, n=50")
+        names = (next(iter(CELLS)), "normal, clamped, n=50, epsilon=20")
         report({name: [rehearse(CELLS[name], number, 10) for number in range(2)] for name in names})
     elif len(sys.argv) > 1:
         words = sys.argv[2:]

@@ -120,7 +120,7 @@ def test_repeats_of_one_rounding_count_once():
         ({"epsilon": 0.5, "noise": "laplace"}, Noise("laplace", 2.0), "value"),
         ({"epsilon": "s", "noise": "geometric"}, Noise("geometric", 1.0), "value"),
         ({"sd": 2, "seen": "clipped"}, Noise("gaussian", 2.0), "clipped"),
-        ({"sd": 2, "seen": "suppressed:90"}, Noise("gaussian", 2.0), Suppressed(90)),
+        ({"sd": 2, "seen": "suppressed:5"}, Noise("gaussian", 2.0), Suppressed(5)),
         ({"sd": 0, "seen": "rounded:10"}, EXACT, Rounded(10)),
         ({"seen": "random-rounded:3"}, EXACT, RandomRounded(3)),
         ({"seen": "small-rounded:5"}, EXACT, SmallRounded(5)),
@@ -128,7 +128,7 @@ def test_repeats_of_one_rounding_count_once():
     ],
 )
 def test_noise_and_formats_are_columns_or_constants(words, noise, form):
-    table = read_table(frame(how=["", "clipped", "value"]), ["a"], "v", **words)
+    table = read_table(frame(how=["", "clipped", "value"], v=[90.0, 30.0, 30.0]), ["a"], "v", **words)
     assert table.noise[1] == noise
     assert table.seen[1] == form
 
@@ -243,6 +243,54 @@ def test_cells_without_a_value_do_not_hide_contradictions(levels):
     assert "at most 23.7 for the total" in warning
 
 
+@pytest.mark.parametrize(
+    ("rows", "distance"),
+    [
+        ([("x", 0.0, "clipped"), ("x", 200.0, "value")], 200.0),
+        ([("x", 10.0, "rounded:10"), ("x", 200.0, "value")], 185.0),
+        ([("x", 10.0, "rounded:10"), ("x", 200.0, "rounded:10")], 180.0),
+        ([("x", np.nan, "suppressed:90"), ("x", 200.0, "value")], 110.0),
+        ([("x", np.nan, "suppressed:90"), ("y", np.nan, "suppressed:90"), ("", 1000.0, "value")], 820.0 / 1.5**0.5),
+        ([("x", 0.0, "clipped"), ("y", 0.0, "clipped"), ("", 1000.0, "value")], 1000.0 / 1.5**0.5),
+        ([("x", 300.0, "value"), ("y", 40.0, "value"), ("", np.nan, "suppressed:90")], 250.0 / 1.5**0.5),
+        ([("x", 100.0, "rounded:10"), ("y", 0.0, "value"), ("", 4.0, "value")], 91.0 / 1.5**0.5),
+    ],
+)
+def test_ranges_of_values_that_contradict_each_other_give_a_warning(rows, distance):
+    table = pd.DataFrame(rows, columns=["a", "value", "seen"])
+    (warning,) = read_table(table, ["a"], sd=3.0).warnings
+    assert f"at most {distance / 3.0 / 2.0**0.5:.3g} for " in warning
+    assert read_table(table.iloc[::-1], ["a"], sd=3.0).warnings == (warning,)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("x", 0.0, "clipped"), ("x", 12.0, "value"), ("x", 2.0, "rounded:2")],
+        [("x", np.nan, "suppressed:90"), ("y", np.nan, "suppressed:90"), ("", 180.0, "value")],
+        [("x", np.nan, "suppressed:90"), ("y", 900.0, "value"), ("", 900.0, "rounded:100")],
+    ],
+)
+def test_ranges_of_values_that_agree_give_no_warning(rows):
+    assert not read_table(pd.DataFrame(rows, columns=["a", "value", "seen"]), ["a"], sd=3.0).warnings
+
+
+@pytest.mark.parametrize("coarse", [50.0, 1000.0])
+def test_order_of_measurements_of_a_cell_does_not_change_the_posterior(coarse):
+    """Cells are measured by two tables, of which one has little noise and informs the hyperprior."""
+    fine = [(cell, value, 5.0) for cell, value in zip("abcd", (-4.0, 1.0, -2.0, 3.0), strict=True)]
+    noisy = [(cell, value * coarse, coarse) for cell, value in zip("abcd", (0.9, -0.2, 0.4, -1.0), strict=True)]
+    found = []
+    for rows in (fine + noisy, noisy + fine):
+        table = read_table(pd.DataFrame(rows, columns=["a", "value", "sd"]), ["a"], sd="sd")
+        with pytest.warns(UserWarning, match="hardly informs the prior"):
+            posterior = table_posterior(table.values, table.noise, table.parents, "auto")
+        found.append(
+            [*posterior.mean()[np.argsort(table.labels["a"].to_numpy()[:8], kind="stable")], *posterior.mean()[8:]]
+        )
+    np.testing.assert_allclose(*found, rtol=1e-9)
+
+
 def test_all_measurements_of_a_cell_are_compared_with_the_sum_of_its_cells():
     """Each of 16 values of the total is 7 of its standard deviations away, and their mean 27."""
     table = pd.DataFrame({"a": [""] * 16 + ["x", "y"], "v": [80.0] * 16 + [4.0, 6.0], "s": [10.0] * 16 + [0.5] * 2})
@@ -344,15 +392,26 @@ def test_statements_that_contradict_each_other_are_refused(words, message):
 @pytest.mark.parametrize(
     ("cells", "words", "message"),
     [
-        (CELLS, ("--seen", "random-rounded:3"), "RandomRounded(base=3) is a format of counts without noise"),
+        (CELLS, ("--seen", "random-rounded:3"), "counts that are rounded at random must have no noise, got 130.5"),
         (
             "state,county,noisy,var\n,,9,0\nA,,4,0\n",
             ("--levels", "state", "--seen", "rounded:5"),
             "rounded to the nearest must be a multiple of 5, got 9 for the total; check the base, or state another",
         ),
-        ("state,county,noisy,var\n,,9,0\nA,,4,0\nB,,4,0\n", ("--levels", "state"), "must be reached by its parts"),
+        (
+            "state,county,noisy,var\n,,9,0\nA,,4,0\nB,,4,0\n",
+            ("--levels", "state"),
+            "got 9 for the total, where its parts allow 8",
+        ),
         ("state,county,noisy,var\n,,9,1\nA,,4,1\nB,,5,1\n", ("--levels", "state"), "made consistent after the noise"),
         ("state,county,noisy,var\n,,,1\nA,,,1\nB,,5,1\n", ("--levels", "state", "--prior", "uniform"), "neither for A"),
+        (
+            "a,s,var\nx,5,0\nx,6,0\n",
+            ("--levels", "a", "--value", "s"),
+            "got 6 for x, where other values of this count allow 5",
+        ),
+        ("a,s,var\nx,-5,4\n", ("--levels", "a", "--value", "s", "--seen", "clipped"), "got -5 for x; it is no clipped"),
+        ("a,s,var\nx,5,4\n", ("--levels", "a", "--value", "s", "--seen", "suppressed:9"), "is NaN, blank in a file"),
         (CELLS, ("--noise", "geometric"), "geometric noise must be an integer, got 130.5 for the total"),
         (CELLS, ("--draws", "3"), "--output must be given with --draws"),
         (CELLS, ("--draws", "900000000", "--output", "o.csv"), "--draws must be"),

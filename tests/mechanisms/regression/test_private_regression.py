@@ -131,6 +131,27 @@ def test_constant_columns_have_wide_intervals():
     assert found.std()[1] > 2 * varied.std()[1]
 
 
+@pytest.mark.parametrize("n", [30, 200])
+def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
+    rng = np.random.default_rng(1)
+    treated = np.arange(n) % 2.0
+    response = 50.0 + 10.0 * treated + rng.normal(0.0, 3.0, n)
+    posterior = private_regression(treated, response, {"treated": (0, 1), "y": (0, 120)}, 100.0, rehearsal_seed=1)
+    low, high = posterior.interval(0.999)
+    assert low[1] < 10.0 < high[1]
+    assert high[1] - low[1] < 15.0
+    with pytest.warns(UserWarning, match="many near the ends of treated; if they are no clamped values"):
+        clamped = regression_from_release(rng, posterior.release, posterior.box, "data-augmentation")
+    low, high = clamped.interval(0.999)
+    assert not low[1] < 10.0 < high[1]
+
+
+def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
+    x, y = table(40)
+    bounds = {"x": (9.0, 12.0), "y": (-2.0, 6.0)}
+    private_regression(x, y, bounds, 20.0, method="data-augmentation", rehearsal_seed=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -145,7 +166,7 @@ def test_constant_columns_have_wide_intervals():
         ),
         (
             {"method": "naive"},
-            r"method must be auto, normal-covariates, .*, got naive",
+            r"method must be one of normal-covariates, .*, got naive",
         ),
         ({"method": "data-augment"}, "data-augmentation"),
         ({"rehearsal_seed": -1}, "rehearsal_seed must be an integer >= 0, got -1"),

@@ -145,6 +145,41 @@ def test_scale_of_the_hyperprior(values, noise, seen, scale):
     assert leaf_scale(table) == pytest.approx(scale)
 
 
+@pytest.mark.parametrize("second", [GAUSSIAN, Noise("gaussian", 12.0), None])
+def test_scale_of_the_hyperprior_pools_measurements_of_one_count(second):
+    """Leaves 0 and 1 are measured again by their only parents 2 and 3, below the total."""
+    noise = [Noise("gaussian", 2.0), Noise("gaussian", 2.0), second, second, None]
+    values = [1.0, 2.0, *[NAN if second is None else 4.0] * 2, NAN]
+    precision = 0.25 + (0.0 if second is None else second.scale**-2)
+    for nodes in ([0, 1, 2, 3, 4], [2, 3, 0, 1, 4]):
+        table = read_table([values[i] for i in nodes], [noise[i] for i in nodes], [2, 3, 4, 4, -1],
+                           negative_binomial(1.0, 1.0), None, None)  # fmt: skip
+        assert leaf_scale(table) == pytest.approx(precision**-0.5)
+
+
+@pytest.mark.parametrize("scale", [50.0, 1000.0])
+def test_leaves_with_much_noise_below_a_total_with_little_have_a_fitted_prior(scale):
+    values, parents = [0.9 * scale, -0.2 * scale, 0.4 * scale, -scale, 3.0], [4, 4, 4, 4, -1]
+    noise = [Noise("gaussian", scale)] * 4 + [GAUSSIAN]
+    posterior = table_posterior(values, noise, parents, "auto")
+    low, high = posterior.interval()
+    assert posterior.error <= 1e-6
+    assert low[4] == 0
+    assert high[4] <= 13  # noise of 5
+
+
+def test_start_far_from_the_table_does_not_prevent_a_solution():
+    """Tilts of a table with a mean of 10,000 per leaf are no start for one with sparse leaves and a total near 0."""
+    values, parents = [900.0, -200.0, 400.0, -1000.0, 3.0], [4, 4, 4, 4, -1]
+    noise = [Noise("gaussian", 1000.0)] * 4 + [GAUSSIAN]
+    tables = [read_table(values, noise, parents, prior, None, None)
+              for prior in (negative_binomial(2000.0, 1.6), negative_binomial(0.0006, 1.6))]  # fmt: skip
+    _, start = log_evidence(tables[0])
+    warm, _ = log_evidence(tables[1], start)
+    cold, _ = log_evidence(tables[1])
+    assert warm == pytest.approx(cold, abs=1e-4)
+
+
 def grouped(seed, groups, size, deviation):
     """Return values and parents of groups of leaves and of their total."""
     rng = np.random.default_rng(seed)
