@@ -1,7 +1,8 @@
 """Differentially private mechanisms for Bayesian inference, with their guarantees and exact output distributions.
 
 * Counts: the registry `MECHANISMS` of releases, and `publish_counts` for real data.
-* Inference from noisy sums: `posterior_from_release`, and `private_posterior` for real records.
+* Inference from noisy sums and counts: `SumRelease`, `NoisyCounts`, or `posterior_from_release` for both in one call,
+  and `private_posterior` for real records.
 * One draw of a posterior: `calibrate_renyi`; for binary regression `glm_mechanism`, and `private_logistic` for real
   data.
 * Linear regression: `private_regression` for real data; by partitions `partition_probability`.

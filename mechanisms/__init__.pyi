@@ -50,12 +50,14 @@ from .draws.tempered import calibrate_renyi as calibrate_renyi
 from .inference.families import FAMILIES as FAMILIES
 from .inference.methods import INFERENCE_METHODS as INFERENCE_METHODS
 from .inference.methods import choose_method as choose_method
+from .inference.noisy_counts import NoisyCounts as NoisyCounts
 from .inference.private_posterior import posterior_from_release as posterior_from_release
 from .inference.private_posterior import private_posterior as private_posterior
 from .inference.publish import publish_sums as publish_sums
 from .inference.publish_bounds import publish_bounds as publish_bounds
 from .inference.release_model import ReleaseModel as ReleaseModel
 from .inference.release_posterior import ReleasePosterior as ReleasePosterior
+from .inference.sum_release import SumRelease as SumRelease
 from .regression.partition_probability import PROBABILITY_METHODS as PROBABILITY_METHODS
 from .regression.partition_probability import partition_probability as partition_probability
 from .regression.partition_quantile import QUANTILE_METHODS as QUANTILE_METHODS

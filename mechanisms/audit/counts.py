@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats
+from mechanisms.core.arguments import Floats, find_entry
 from mechanisms.core.conjugate import (
     adding_pairs,
     count_candidates,
@@ -23,7 +23,6 @@ from mechanisms.core.conjugate import (
     validate_prior,
 )
 from mechanisms.core.exact_losses import MAX_AUDITED, Audit, OutputDistributions, audit_distributions
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.privacy import Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_delta, validate_resolved_epsilon, validate_size
 from mechanisms.counts.mechanism import Mechanism

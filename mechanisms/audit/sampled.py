@@ -36,9 +36,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.core.arguments import Floats, Integers, validate_integer, validate_number
+from mechanisms.core.arguments import Floats, Integers, find_entry, validate_integer, validate_number
 from mechanisms.core.conjugate import validate_prior
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.noise import calibrated_noise
 from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.counts.mechanism import Mechanism

@@ -20,9 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy import integrate
 
-from mechanisms.core.arguments import validate_number, validate_positive
+from mechanisms.core.arguments import find_entry, validate_number, validate_positive
 from mechanisms.core.exact_losses import Audit, Witness
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.noise import Noise
 from mechanisms.core.privacy import Neighbouring, validate_relation
 from mechanisms.inference.families import MODELS, Bounds, Family

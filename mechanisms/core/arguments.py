@@ -1,4 +1,4 @@
-"""Types of arrays, and validation of arguments that many functions share: numbers and arrays of real numbers.
+"""Types of arrays, and validation of arguments that many functions share: names, numbers, arrays of real numbers.
 
 Messages about arrays contain a type or an index and no values, because arrays may hold counts or records.
 """
@@ -6,15 +6,16 @@ Messages about arrays contain a type or an index and no values, because arrays m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+E = TypeVar("E")
 
 
 def is_real(value: Any) -> bool:
@@ -45,6 +46,15 @@ def find_repeated(names: Sequence[str]) -> str | None:
             return name
         earlier.add(name)
     return None
+
+
+def find_entry(registry: Mapping[str, E], entry: E | str, what: str = "name", advice: str = "choose one of them") -> E:
+    """Return the registry entry with a given name; an entry is returned unchanged."""
+    if isinstance(entry, type(next(iter(registry.values())))):
+        return entry
+    if not isinstance(entry, str) or entry not in registry:
+        raise ValueError(f"{what} must be one of {', '.join(registry)}, got {entry!r}; {advice}")
+    return registry[entry]
 
 
 def validate_integer(name: str, value: Any, least: int = 1, advice: str = "pass an integer") -> int:

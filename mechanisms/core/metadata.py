@@ -1,6 +1,5 @@
 """Metadata of the entries of all registries: description, origin, and style in figures."""
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any, Literal, Protocol, TypeVar
@@ -14,7 +13,6 @@ class _Named(Protocol):
 
 
 E = TypeVar("E", bound=_Named)
-N = TypeVar("N")
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,3 @@ def register(module: str, *entries: E) -> dict[str, E]:
     """Return a registry of entries by name, which belong to a module of this package."""
     _REGISTERED.update({(module, type(entry).__name__, entry.name): entry for entry in entries})
     return {entry.name: entry for entry in entries}
-
-
-def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:
-    """Return the registry entry with a given name; an argument that is not a string is returned unchanged."""
-    if isinstance(entry, type(next(iter(registry.values())))):
-        return entry
-    if not isinstance(entry, str) or entry not in registry:
-        raise ValueError(f"{what} must be one of {', '.join(registry)}, got {entry!r}; {advice}")
-    return registry[entry]

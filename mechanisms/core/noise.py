@@ -232,6 +232,13 @@ class Exact:
 EXACT = Exact()  # noise of a published value that is not noisy, such as an invariant
 
 
+def require_replacement(noise: Noise | Exact, relation: Neighbouring) -> None:
+    """Raise ValueError for K-norm noise under addition or removal, which changes the sum of the counts."""
+    if isinstance(noise, Noise) and noise.sums_to_zero and relation is Neighbouring.ADD_OR_REMOVE_ONE:
+        rule = "relation must be REPLACE_ONE for k-norm noise, as the sum is public"
+        raise ValueError(f"{rule}, got {relation.name}; use geometric noise")
+
+
 def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
     """Return noise with the scale at which a release has a given privacy loss.
 

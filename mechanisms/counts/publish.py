@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Integers
+from mechanisms.core.arguments import Integers, find_entry
 from mechanisms.core.conjugate import validate_counts
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.privacy import Guarantee
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import clip_in_order

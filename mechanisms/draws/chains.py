@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.arguments import find_entry
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.draws.langevin import LangevinChain, last_langevin, published_langevin
 from mechanisms.draws.penalty import PenaltyChain, published_penalty
 

@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.core.arguments import Floats, Integers, is_real, real_array, validate_integer
+from mechanisms.core.arguments import Floats, Integers, find_entry, is_real, real_array, validate_integer
 from mechanisms.core.conjugate import validate_counts, validate_prior
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.core.privacy import ConcentratedGuarantee, RenyiGuarantee
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.core.protocols import OutputDistribution

@@ -53,9 +53,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_ndtr
 
-from mechanisms.core.arguments import Floats, real_array, record_array, validate_positive
+from mechanisms.core.arguments import Floats, find_entry, real_array, record_array, validate_positive
 from mechanisms.core.conversions import gaussian_mu, pure_epsilon_for, pure_renyi
-from mechanisms.core.metadata import Entry, Registered, Style, find_entry, register
+from mechanisms.core.metadata import Entry, Registered, Style, register
 from mechanisms.core.privacy import GaussianGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_order, validate_size
 

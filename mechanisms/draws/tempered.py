@@ -51,10 +51,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from mechanisms.core.arguments import Floats, real_array, validate_integer, validate_number
+from mechanisms.core.arguments import Floats, find_entry, real_array, validate_integer, validate_number
 from mechanisms.core.calibrate import bisect, first_private
 from mechanisms.core.conjugate import validate_prior
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.core.privacy import RenyiGuarantee
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.core.protocols import OutputDistribution

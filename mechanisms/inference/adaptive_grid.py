@@ -141,20 +141,20 @@ def integrate_panels(points: Floats, values: Floats) -> Floats:
 @kernel
 def interpolate(points, cdf, density, phi):
     """Return the distribution function of each trial at the points `phi`, both of shape (n_trials, m)."""
-    g, found = points.shape[1], np.empty(phi.shape)
+    g, probability = points.shape[1], np.empty(phi.shape)
     for trial in range(phi.shape[0]):
         for j in range(phi.shape[1]):
             i = np.searchsorted(points[trial], phi[trial, j], side="right") - 1
             if i < 0:
-                found[trial, j] = 0.0
+                probability[trial, j] = 0.0
             elif i >= g - 1:
-                found[trial, j] = 1.0
+                probability[trial, j] = 1.0
             else:
                 h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
                 t, slopes = (phi[trial, j] - points[trial, i]) / h, (h * density[trial, i], h * density[trial, i + 1])
                 value = _hermite(t, cdf[trial, i], rise, slopes[0], slopes[1])[0]
-                found[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
-    return found
+                probability[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
+    return probability
 
 
 @kernel

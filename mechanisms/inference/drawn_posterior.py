@@ -34,11 +34,11 @@ def sampler(prepare: Callable[..., Chain]) -> Callable[..., Floats]:
         rng: np.random.Generator, model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike, *,
         n_chains: int = 4, n_burn_in: int = 2000, n_draws: int = 5000, **options: Any,
     ) -> Floats:  # fmt: skip
-        given, y = model.validate_release(prior, noisy_statistics)
+        checked_prior, y = model.validate_release(prior, noisy_statistics)
         require_generator(rng, "chains")
         draws = np.empty((validate_integer("n_chains", n_chains), validate_integer("n_draws", n_draws), y.size))
         n_burn_in = validate_integer("n_burn_in", n_burn_in, least=0)
-        standardised, hyperparameters, release = model.standardised(given, y)
+        standardised, hyperparameters, release = model.standardised(checked_prior, y)
         starts = standardised.draw_parameters(rng, hyperparameters, len(draws))
         run, arguments = prepare(standardised, hyperparameters, release, starts, **options)
         for chain, start in enumerate(starts):
@@ -46,7 +46,7 @@ def sampler(prepare: Callable[..., Chain]) -> Callable[..., Floats]:
             if failed is not None:
                 raise ValueError(
                     f"no draw was accepted within the maximum number of attempts at iteration "
-                    f"{chain * (n_burn_in + draws.shape[1]) + failed} with {model}, prior={given.tolist()}, "
+                    f"{chain * (n_burn_in + draws.shape[1]) + failed} with {model}, prior={checked_prior.tolist()}, "
                     f"noisy_statistics={y.tolist()}; check for values that overflow"
                 )
         location, scale = model.units()
@@ -111,16 +111,16 @@ class DrawnPosterior(Posterior):
         log_odds = np.log(np.where(positive, known, 1.0)) - np.log1p(-np.where(share, known, 0.0))
         scales = (known, np.where(positive, log_odds, known))
         axes = {"chain_axis": 0, "draw_axis": 1}
-        rhat = np.max([array_stats.rhat(one, method="rank", **axes) for one in scales], axis=0)
-        bulk = np.min([array_stats.ess(one, method="bulk", **axes) for one in scales], axis=0)
+        rhat = np.max([array_stats.rhat(values, method="rank", **axes) for values in scales], axis=0)
+        bulk = np.min([array_stats.ess(values, method="bulk", **axes) for values in scales], axis=0)
         tail = array_stats.ess(known, method="tail", prob=(0.05, 0.95), **axes)
         names = {"rhat": (rhat, np.inf), "ess_bulk": (bulk, 0.0), "ess_tail": (tail, 0.0)}
         return {name: np.atleast_1d(np.where(finite, value, other)) for name, (value, other) in names.items()}
 
     def problem(self) -> str | None:
         """Return a sentence about chains that have not converged, or None: R-hat > 1.01, or < 400 effective draws."""
-        found = self.diagnostics()
-        rhat, ess = found["rhat"].max(), min(found["ess_bulk"].min(), found["ess_tail"].min())
+        diagnostics = self.diagnostics()
+        rhat, ess = diagnostics["rhat"].max(), min(diagnostics["ess_bulk"].min(), diagnostics["ess_tail"].min())
         if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
             return None
         rule = f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws"

@@ -33,11 +33,10 @@ from mechanisms.core.noise import Noise
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.adaptive_grid import COARSE_WEIGHTS, NODES, WEIGHTS, Grid, interpolate, invert, tabulate
-from mechanisms.inference.count_table import Measurement, solve_counts
 from mechanisms.inference.families import EXPONENTIAL, NORMAL
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
-from mechanisms.tables import Theta, dirichlet_multinomial
+from mechanisms.tables import Theta, dirichlet_multinomial, table_posterior
 
 _PANELS, _LARGEST = 24, 4_000  # numbers of first panels on each part of the range, and of all panels
 _TOLERANCE = 1e-8  # largest difference of the rules on a panel, relative to mass and moments of the posterior
@@ -69,10 +68,10 @@ class QuadraturePosterior(Posterior):
         values = np.asarray(theta, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             phi = np.where(values > 0.0, np.log(values), -np.inf) if self.is_log else values
-        found = interpolate(*self.grid, phi.reshape(1, -1))
+        above = interpolate(*self.grid, phi.reshape(1, -1))
         first = self.grid.points[0, 0]
         tail = self.below * np.exp(self.shape * np.minimum(phi - first, 0.0)) if self.below else 0.0
-        return (tail + (1.0 - self.below) * found.reshape(values.shape))[()]
+        return (tail + (1.0 - self.below) * above.reshape(values.shape))[()]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles, for probabilities in (0, 1) of any shape."""
@@ -99,11 +98,11 @@ class QuadraturePosterior(Posterior):
 
     def _invert(self, p: Floats) -> Floats:
         above = np.clip((p.reshape(1, -1) - self.below) / (1.0 - self.below), 0.0, 1.0)
-        found = invert(*self.grid, above).reshape(p.shape)
+        phi = invert(*self.grid, above).reshape(p.shape)
         if self.below > 1e-300:
             tail = np.log(np.minimum(np.maximum(p, 1e-300) / self.below, 1.0)) / self.shape
-            found = np.where(p < self.below, self.grid.points[0, 0] + tail, found)
-        return (np.exp(found) if self.is_log else found)[()]
+            phi = np.where(p < self.below, self.grid.points[0, 0] + tail, phi)
+        return (np.exp(phi) if self.is_log else phi)[()]
 
 
 def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: ArrayLike) -> Posterior:
@@ -122,9 +121,10 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     if model.bounds is None:
         if model.entry.is_vector:  # given integer counts, the likelihood of integer noise is that of real noise
             noise = Noise("laplace" if model.noise.power == 1 else "gaussian", model.noise.scale)
-            measured: list[Measurement] = [(j, float(value), noise, "value") for j, value in enumerate(y)]
-            table = solve_counts(y.size, measured, dirichlet_multinomial(hyperparameters), model.n)
-            return Theta(table, np.arange(y.size))
+            k = y.size
+            values, noises, parents = [*y.tolist(), np.nan], [*[noise] * k, None], [*[k] * k, -1]  # node k is the total
+            table = table_posterior(values, noises, parents, dirichlet_multinomial(hyperparameters), n=model.n)
+            return Theta(table, np.arange(k))
         return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
     return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])
 
@@ -165,11 +165,11 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         bound = log_prior.copy()
         if is_precise:
             bound += log_bound(model, marginal.to_theta(phi.ravel()), y).reshape(phi.shape)
-        known = bound >= peak - (_DEEP if is_precise else _UNDERFLOW)
-        found = np.empty(phi.shape)
-        for nodes in np.array_split(np.flatnonzero(known), len(panels)):
+        is_needed = bound >= peak - (_DEEP if is_precise else _UNDERFLOW)
+        log_likelihoods = np.empty(phi.shape)
+        for nodes in np.array_split(np.flatnonzero(is_needed), len(panels)):
             theta = marginal.to_theta(phi.ravel()[nodes])
-            found.ravel()[nodes], error.ravel()[nodes], steps = log_likelihood(model, theta, y)
+            log_likelihoods.ravel()[nodes], error.ravel()[nodes], steps = log_likelihood(model, theta, y)
             budget[0] -= steps
             if budget[0] < 0:
                 raise ValueError(
@@ -177,7 +177,7 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
                     f"{model.noise.scale * unit:.3g} and contributions with a range of {reach * unit:.3g}; choose "
                     "less precise noise, narrower bounds or a larger variance of a record"
                 )
-        return phi, np.where(known, found + log_prior, bound), error
+        return phi, np.where(is_needed, log_likelihoods + log_prior, bound), error
 
     edges = _first_edges(model, prior)
     assert model.bounds is not None
@@ -193,6 +193,17 @@ def _integrate(model: ReleaseModel, prior: Floats, release: Floats, unit: float)
         halves = np.column_stack([np.append(left, middle), np.append(middle, right)])
         kept = zip((phi, log_integrand, error), evaluate(halves, float(log_integrand.max())), strict=True)
         phi, log_integrand, error = (np.concatenate([old[~split], new]) for old, new in kept)
+    return _posterior_of_panels(model, prior, unit, phi, log_integrand, gap, error)
+
+
+def _posterior_of_panels(
+    model: ReleaseModel, prior: Floats, unit: float, phi: Floats, log_integrand: Floats, gap: float, error: Floats
+) -> QuadraturePosterior:
+    """Return the posterior from its log density at the nodes of resolved panels.
+
+    The errors are those of the likelihood at the nodes, and `gap` that of quadrature relative to the mass.
+    """
+    is_log, marginal = model.entry.code != NORMAL, model.entry.marginal
     grid, means = tabulate(1, np.zeros(len(phi), dtype=np.int64), phi, log_integrand, marginal.to_theta)
     grid = grid._replace(points=unit * grid.points, density=grid.density / unit)
     weights = np.exp(log_integrand - log_integrand.max()) * WEIGHTS * 0.5 * (phi[:, -1:] - phi[:, :1])

@@ -146,6 +146,13 @@ class Family(Registered):
         """Return the number of components of θ and of the statistic, which is k for a multinomial prior."""
         return np.size(prior) if self.is_vector else 1 + self.has_square
 
+    def require_prior(self, prior: ArrayLike | None) -> ArrayLike:
+        """Return the prior, which must be given."""
+        if prior is None:
+            names = ", ".join(self.hyperparameters)
+            raise ValueError(f"prior ({names}) must be given for the {self.name} family, got None; pass its numbers")
+        return prior
+
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters of a proper prior as floats.
 
@@ -186,13 +193,13 @@ class Family(Registered):
         except ValueError:
             raise ValueError(f"bounds must be two numbers (lower, upper), got {bounds!r}; pass public bounds") from None
         least, largest = self.record_range[0], _LARGEST_INTEGER if self.integer_records else _LARGEST_BOUND
-        whole = not self.integer_records or (a.is_integer() and b.is_integer())
+        suits_records = not self.integer_records or (a.is_integer() and b.is_integer())
         for holds, rule, remedy in (
             (-math.inf < a < b < math.inf, "bounds must be finite with lower < upper", "choose public bounds"),
             (max(-a, b) <= largest, f"bounds must be at most {largest:g} in size", "choose narrower bounds"),
             (b - a >= _LEAST_WIDTH, f"bounds must differ by >= {_LEAST_WIDTH:g}", "change the unit of the records"),
             (a >= least, f"lower bound must be >= {least:g}", "choose a larger bound"),
-            (whole, f"bounds must be integers for the {self.name} family", "round the bounds"),
+            (suits_records, f"bounds must be integers for the {self.name} family", "round the bounds"),
         ):
             if not holds:
                 raise ValueError(f"{rule}, got ({a}, {b}); {remedy}")

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.core.arguments import Floats
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, find_entry
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.inference import adaptive_grid
 from mechanisms.inference.families import FAMILIES, Marginal
-from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.inference.trials import per_trial, validate_statistics
 
 _PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
 _LARGEST = 345.0  # largest |φ| of the log or log odds of θ; the square of θ does not underflow
@@ -75,8 +75,7 @@ class MarginalPosterior(Posterior):
         values = per_trial("theta", values, len(self.means))
         with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
             phi = self._prior.to_coordinate(values)
-        found = adaptive_grid.interpolate(*self.grid, phi.reshape(len(phi), -1))
-        return found.reshape(values.shape)
+        return adaptive_grid.interpolate(*self.grid, phi.reshape(len(phi), -1)).reshape(values.shape)
 
     def std(self) -> Floats:
         """Return the standard deviation of θ given y, shape (trials,)."""
@@ -103,7 +102,7 @@ class MarginalPosterior(Posterior):
 
 def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     """Return the hyperparameters as floats and check that `marginal_posterior` supports them."""
-    scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
+    scalar = {name: model for name, model in FAMILIES.items() if not model.is_vector}
     model = find_entry(scalar, family, "family", "use sample_gibbs for others")
     hyperparameters = model.validate_prior(prior)
     if any(shape < _MIN_SHAPE for shape in hyperparameters[: model.marginal.n_shapes]):

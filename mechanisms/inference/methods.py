@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.arguments import Floats, find_entry
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.core.protocols import Posterior
 from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.drawn_posterior import DrawnPosterior

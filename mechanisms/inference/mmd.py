@@ -50,16 +50,16 @@ def mmd2(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
         shapes = f"{first.shape} and {second.shape}"
         raise ValueError(f"x and y must have the same leading axes, got shapes {shapes}; pass one row per trial")
     trials = first.shape[:-1]
-    found = np.empty(math.prod(trials))
+    mmd2 = np.empty(math.prod(trials))
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
     for trial, (row_x, row_y) in enumerate(rows):
         low, high = min(row_x.min(), row_y.min()), max(row_x.max(), row_y.max())
         if high / 2 - low / 2 <= _WIDEST / 2:  # high - low may overflow
             centre = low / 2 + high / 2
-            found[trial] = _mmd2_by_frequencies(row_x - centre, row_y - centre, high - low, _CUTOFF)
+            mmd2[trial] = _mmd2_by_frequencies(row_x - centre, row_y - centre, high - low, _CUTOFF)
         else:
-            found[trial] = _mmd2_by_neighbours(row_x, row_y)
-    return found.reshape(trials)
+            mmd2[trial] = _mmd2_by_neighbours(row_x, row_y)
+    return mmd2.reshape(trials)
 
 
 def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:

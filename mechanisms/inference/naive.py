@@ -31,7 +31,8 @@ from mechanisms.core.arguments import Floats, validate_integer
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.core.sums import weighted_sum
 from mechanisms.inference.families import FAMILIES, Family
-from mechanisms.inference.release_model import ReleaseModel, per_trial, validate_statistics
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.inference.trials import per_trial, validate_statistics
 
 
 def naive_statistics(model: ReleaseModel, noisy_statistics: ArrayLike, within: bool = True) -> Floats:
@@ -66,7 +67,9 @@ class ConjugatePosterior(Posterior):
         For the multinomial, these are quantiles of the Beta marginals, with a last axis of categories.
         """
         p = validate_probabilities(probabilities)
-        first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._parameters())
+        first, second = (
+            parameter.reshape(len(parameter), *(1,) * p.ndim, *parameter.shape[1:]) for parameter in self._parameters()
+        )
         return self._model.marginal.quantile(first, second, p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim))))
 
     def cdf(self, theta: ArrayLike) -> Floats:
@@ -78,7 +81,9 @@ class ConjugatePosterior(Posterior):
         trials, cells = len(self.parameters), self.parameters.shape[1:] if self._model.is_vector else ()
         values = per_trial("theta", self._model.validate_parameters(theta), trials, cells)
         plain_axes = values.ndim - len(cells)
-        first, second = (each.reshape(trials, *(1,) * (plain_axes - 1), *cells) for each in self._parameters())
+        first, second = (
+            parameter.reshape(trials, *(1,) * (plain_axes - 1), *cells) for parameter in self._parameters()
+        )
         return self._model.marginal.cdf(first, second, values)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:

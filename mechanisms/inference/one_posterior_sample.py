@@ -155,11 +155,11 @@ def _cumulate(a, b, below):
 @kernel
 def _log_integrals(a, b):
     """Return the log normalising constants for arrays of parameters."""
-    below, found = np.empty(_N_CELLS + 1), np.empty(a.size)
+    below, log_integrals = np.empty(_N_CELLS + 1), np.empty(a.size)
     for i in range(a.size):
         peak, _, _, _ = _cumulate(a[i], b[i], below)
-        found[i] = -a[i] * math.log1p(math.exp(-peak)) - b[i] * math.log1p(math.exp(peak)) + math.log(below[-1])
-    return found
+        log_integrals[i] = -a[i] * math.log1p(math.exp(-peak)) - b[i] * math.log1p(math.exp(peak)) + math.log(below[-1])
+    return log_integrals
 
 
 @kernel

@@ -1,16 +1,8 @@
 """Posterior of a parameter in one call, from private records or from a noisy sum that is already public.
 
-`private_posterior` releases a noisy sum of the records and infers θ from it; `posterior_from_release` only infers.
-`choose_method` chooses the inference method, which involves no normal approximation: exact posteriors where they are
-affordable, otherwise a sampler of the exact model.
-
-If records of unknown variance are clamped, the posterior is that of the mean and the variance of a clamped record. They
-are what the release measures: the share of the records that the normal distribution places outside the bounds is
-an assumption, which is wrong for skewed records, and with it the mean before clamping.
-
-The family for amounts such as incomes is normal-unknown-variance. Under its default prior, (m, 1/3, 1, h²/10) for
-bounds with midpoint m and half-width h, the median of the standard deviation is 0.38·h, and the prior weighs as much as
-a third of a record for the mean and two records for the variance.
+`private_posterior` releases a noisy sum of the records and infers θ from it; `posterior_from_release` only infers, from
+a `SumRelease` or from `NoisyCounts`, which it builds. No inference method involves a normal approximation: posteriors
+are exact where they are affordable, otherwise from a sampler of the exact model.
 """
 
 from __future__ import annotations
@@ -23,20 +15,18 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, describe, real_array, require_generator
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, describe, find_entry, real_array
 from mechanisms.core.noise import NOISES, Exact, Noise, calibrated_noise
 from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
-from mechanisms.inference.count_table import CountTable, count_table
-from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS, NORMAL, Bounds, Family
-from mechanisms.inference.methods import Choice, choose_method, fit_release, rehearse
+from mechanisms.inference.methods import Choice, choose_method, rehearse
+from mechanisms.inference.noisy_counts import NoisyCounts
 from mechanisms.inference.publish import release_sums, validate_data
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
+from mechanisms.inference.sum_release import SumRelease, infer_by
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
-from mechanisms.tables import Theta
 from mechanisms.tables.formats import Seen
 
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
@@ -53,6 +43,9 @@ def posterior_from_release(
     parameter_range: tuple[Any, Any] | None = None, rng: np.random.Generator | None = None,
 ) -> ReleasePosterior:  # fmt: skip
     """Return the posterior of θ given a noisy sum of n records, or noisy counts.
+
+    This function builds a `SumRelease` or `NoisyCounts` from noise that is stated by the privacy loss, and from
+    proportions. Counts with `seen`, `more`, `exposure`, one noise per count or an unknown n are `NoisyCounts`.
 
     Parameters
     ----------
@@ -92,8 +85,8 @@ def posterior_from_release(
         those of counts without noise, `EXACT`.
     more : sequence of tuple, optional
         Further values of the same counts, each ``(node, value, noise)`` or ``(node, value, noise, seen)``, with
-        independent noise; the node is the index of a count, or "total". The counts of binomial records are ones, 0, and
-        zeros, 1.
+        independent noise, which k-norm noise is not; the node is the index of a count, or "total". The counts of
+        binomial records are ones, 0, and zeros, 1.
     exposure : float or array_like of shape (k,), optional
         Exposure E > 0 of Poisson counts with mean θ·E, such as person-years. Each count then has its own θ.
     proportion : bool
@@ -134,36 +127,32 @@ def posterior_from_release(
     '0.409 ± 0.103; 0.0555556-zCDP'
     """
     entry = find_entry(MODELS, family, "family")
-    release, relation = real_array("y", y), validate_relation(relation)
-    used = {"n=None": n is None, "seen": seen is not None, "more": len(more) > 0, "exposure": exposure is not None}
-    used["noise per count"] = not isinstance(noise, str | Noise)
-    several = [name for name, value in used.items() if value]
-    if several:
-        _refuse_sums(entry, several, n, exposure, proportion, (bounds, parameter_range, variance))
-        unscaled, prior = None, _prior(entry, prior)
-        sensitivity = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or release.size == 1 else 2.0
+    y, relation = real_array("y", y), validate_relation(relation)
+    n = None if n is None else validate_size(n)
+    has_counts = seen is not None or len(more) > 0 or exposure is not None
+    release: SumRelease | NoisyCounts
+    if isinstance(noise, str | Noise) and not has_counts and n is not None:
+        known_variance = _require_variance(entry, variance)
+        sensitivity = entry.sensitivity(bounds, relation, outside)
+        scaled_noise = _with_scale(noise, epsilon, sensitivity, n if proportion else None)
+        model = ReleaseModel(entry.name, n, scaled_noise, bounds, outside, parameter_range, known_variance)
+        release = SumRelease(_as_counts(entry, y, n, proportion, scaled_noise), model, relation)
     else:
-        unscaled = _unscaled(entry, n, bounds, outside, parameter_range, variance)  # type: ignore[arg-type]
-        prior, sensitivity = _prior(entry, prior, unscaled), unscaled.sensitivity(relation)
-    found = _with_scale(noise, epsilon, sensitivity, relation, n if proportion else None)
-    if n is not None and seen is None:
-        release = _counts(entry, release, n, proportion, isinstance(found, Noise) and found.is_integer)
-    if unscaled is not None:
-        model: ReleaseModel | CountTable = replace(unscaled, noise=found)
-    else:
-        k = release.size if exposure is not None else 2 if entry.name == "binomial" else np.size(prior)
-        model = count_table(entry, release, k, n, found, seen, exposure, more, relation)
-    if proportion and model.is_surprising(release):
+        if exposure is None and entry.is_truncated:
+            _refuse_sum(entry, n, seen, more, noise)
+        if proportion and (has_counts or n is None):
+            _refuse_proportion(n, seen, more)
+        if any(limit is not None for limit in (bounds, parameter_range, variance)):
+            raise ValueError("bounds, parameter_range and variance must be None for counts, got others; omit them")
+        sensitivity = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or y.size == 1 else 2.0
+        scaled_noise = _with_scale(noise, epsilon, sensitivity, n if proportion else None)
+        if n is not None and seen is None:
+            y = _as_counts(entry, y, n, proportion, scaled_noise)
+        release = NoisyCounts(entry, y, scaled_noise, n, exposure, "value" if seen is None else seen, more, relation)
+    if proportion and release.is_surprising():
         problem = f"the noise hardly explains proportions so far from those of {n:,} records"
         warn(f"{problem}; check n, epsilon, and that they are not percentages", stacklevel=2)
-    if isinstance(model, ReleaseModel):
-        return _infer(model, prior, release, choose_method(model, prior), model.guarantee(relation), rng)
-    if n is None and exposure is None:
-        rng = require_generator(rng, "shares of an unknown n")
-    distribution, table = model.posterior(prior, rng)
-    drawn = ", and shares are drawn given the counts" if isinstance(distribution, DrawnPosterior) else ""
-    choice = Choice("exact", f"counts on a tree have a posterior by convolutions{drawn}")
-    return ReleasePosterior(model, np.atleast_1d(release), model.guarantee, choice, distribution, table)
+    return release.posterior(prior, rng)
 
 
 def private_posterior(
@@ -248,96 +237,93 @@ def private_posterior(
     loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
     release = check_release(Guarantee(loss), "private_posterior", rehearsal_seed, ledger, before_release)
     data, size = validate_data(records, entry, n)
-    unscaled = _unscaled(entry, size, bounds, outside, parameter_range, variance)
-    model = replace(unscaled, noise=calibrated_noise("laplace", unscaled.sensitivity(), loss))
-    prior = _prior(entry, prior, model)
+    known_variance = _require_variance(entry, variance)
+    noise = calibrated_noise("laplace", entry.sensitivity(bounds, outside=outside), loss)
+    model = ReleaseModel(entry.name, size, noise, bounds, outside, parameter_range, known_variance)
+    prior = model.require_prior(prior)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
     choice = choose_method(model, prior)
     n_draws = rehearse(model, prior, choice) if _may_fail(model, choice, loss) else 0  # before anything is spent
     rng = release.generator("private_posterior") if isinstance(release, Rehearsal) else np.random.default_rng()
-    released = release_sums(model, data, loss, release)
-    model = replace(model, noise=Noise("laplace", released.noise_scale))
-    return _infer(model, prior, released.noisy, choice, released.guarantee, rng, n_draws)
+    published = release_sums(model, data, loss, release)
+    public = SumRelease(published.noisy, replace(model, noise=Noise("laplace", published.noise_scale)))
+    return replace(infer_by(choice, public, prior, rng, n_draws), guarantee=published.guarantee)
 
 
-def _unscaled(
-    family: Family, n: int, bounds: Bounds | None, outside: Any, parameter_range: Any, variance: float | None
-) -> ReleaseModel:
-    """Return the model with Laplace noise of scale 1, after checking that the variance is given if it must be."""
+def _require_variance(family: Family, variance: float | None) -> float:
+    """Return the variance of a record, which is 1 for families that do not need one."""
     if family.code == NORMAL and variance is None:
         raise ValueError("variance must be known for normal records, got None; pass it, or use normal-unknown-variance")
-    noise = Noise("laplace", 1.0)
-    return ReleaseModel(family.name, n, noise, bounds, outside, parameter_range, 1.0 if variance is None else variance)
+    return 1.0 if variance is None else variance
 
 
-def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, relation: Neighbouring, n: int | None) -> Any:
+def _with_scale(noise: Any, epsilon: float | None, sensitivity: float, n: int | None) -> Any:
     """Return the noise of sums: of a name by ε, or as given; with `n`, given noise is that of a proportion of n."""
-    if isinstance(noise, str):
-        if noise not in _PURE:
-            names = ", ".join(_PURE)
-            raise ValueError(f"noise must be one of {names} with epsilon, got {noise!r}; pass Noise(name, scale)")
-        if epsilon is None:
-            raise ValueError("epsilon must be given if noise has no scale, got None; pass it or Noise(name, scale)")
-        noise = calibrated_noise(noise, sensitivity, epsilon)
-    elif epsilon is not None:
-        raise ValueError(f"epsilon must be None if noise has a scale, got {epsilon}; pass one of them")
-    elif isinstance(noise, list | tuple | np.ndarray):
-        return [_with_scale(one, None, sensitivity, relation, n) for one in noise]
-    elif isinstance(noise, Exact):
-        return noise
-    elif not isinstance(noise, Noise):
-        rule = "noise must be a name, a Noise, EXACT or one per count"
-        raise ValueError(f"{rule}, got {describe(noise)}; pass e.g. Noise('gaussian', standard_deviation)")
-    elif n is not None:
-        if noise.is_integer:
-            raise ValueError(f"noise of a proportion must be laplace or gaussian, got {noise.name}; pass counts, n * y")
-        noise = replace(noise, scale=n * noise.scale)
-    if noise.sums_to_zero and relation is Neighbouring.ADD_OR_REMOVE_ONE:
-        raise ValueError("relation must be REPLACE_ONE for k-norm noise, as the sum is public; use geometric noise")
-    return noise
+    match noise:
+        case str():
+            return _noise_by_epsilon(noise, epsilon, sensitivity)
+        case _ if epsilon is not None:
+            raise ValueError(f"epsilon must be None if noise has a scale, got {epsilon}; pass one of them")
+        case list() | tuple() | np.ndarray():
+            return [_with_scale(noise_of_count, None, sensitivity, n) for noise_of_count in noise]
+        case Noise() if n is not None:
+            if noise.is_integer:
+                rule = "noise of a proportion must be laplace or gaussian"
+                raise ValueError(f"{rule}, got {noise.name}; pass counts, n * y")
+            return replace(noise, scale=n * noise.scale)
+        case Noise() | Exact():
+            return noise
+        case _:
+            rule = "noise must be a name, a Noise, EXACT or one per count"
+            raise ValueError(f"{rule}, got {describe(noise)}; pass e.g. Noise('gaussian', standard_deviation)")
 
 
-def _refuse_sums(
-    family: Family, used: list[str], n: int | None, exposure: Any, proportion: bool, limits: tuple[Any, ...]
-) -> None:
-    """Raise ValueError if arguments for several values, or for unknown n, do not suit the family or each other."""
-    if exposure is not None and family.name != "poisson":
-        raise ValueError(f"family must be poisson for exposure, got {family.name}; pass n instead")
-    if exposure is None and family.is_truncated:
-        if used == ["n=None"]:
-            remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
-            raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
-        rule = f"binomial, multinomial, or poisson with exposure for {used[-1]}"
-        raise ValueError(f"family must be {rule}, got {family.name}; combine sums before inference")
-    if exposure is not None and n is not None:
-        raise ValueError(f"n must be None with exposure, got {n}; pass one of them")
-    if proportion and used != ["noise per count"]:
-        raise ValueError(f"proportion must be False with {used[0]}, got True; pass counts, n * y")
-    if any(limit is not None for limit in limits):
-        raise ValueError("bounds, parameter_range and variance must be None for counts, got others; omit them")
-    if n is not None:
-        validate_size(n)
+def _noise_by_epsilon(name: str, epsilon: float | None, sensitivity: float) -> Noise:
+    if name not in _PURE:
+        names = ", ".join(_PURE)
+        raise ValueError(f"noise must be one of {names} with epsilon, got {name!r}; pass Noise(name, scale)")
+    if epsilon is None:
+        raise ValueError("epsilon must be given if noise has no scale, got None; pass it or Noise(name, scale)")
+    return calibrated_noise(name, sensitivity, epsilon)
 
 
-def _prior(family: Family, prior: ArrayLike | None, model: ReleaseModel | None = None) -> ArrayLike:
-    """Return the prior, or the default prior of the model if it is None."""
-    if prior is not None:
-        return prior
-    if not family.has_square:
-        names = ", ".join(family.hyperparameters)
-        raise ValueError(f"prior ({names}) must be given for the {family.name} family, got None; pass its numbers")
-    assert model is not None
-    middle, half_width = model.units()
-    return middle, 1.0 / 3.0, 1.0, 0.1 * half_width**2
+def _refuse_sum(family: Family, n: int | None, seen: Any, more: Sequence[Any], noise: Any) -> None:
+    """Raise ValueError for a family whose releases are sums, if arguments state counts, or n is missing."""
+    if not isinstance(noise, str | Noise):
+        argument = "noise per count"
+    elif len(more) > 0:
+        argument = "more"
+    elif seen is not None:
+        argument = "seen"
+    else:
+        assert n is None
+        remedy = "pass n, or exposure for a Poisson count" if family.name == "poisson" else "pass n"
+        raise ValueError(f"n must be the number of records for the {family.name} family, got None; {remedy}")
+    rule = f"binomial, multinomial, or poisson with exposure for {argument}"
+    raise ValueError(f"family must be {rule}, got {family.name}; combine sums before inference")
 
 
-def _counts(family: Family, y: Floats, n: int, proportion: bool, is_integer: bool) -> Floats:
+def _refuse_proportion(n: int | None, seen: Any, more: Sequence[Any]) -> None:
+    """Raise ValueError for proportions whose n is unknown, or which have a format, further values or an exposure."""
+    if n is None:
+        argument = "n=None"
+    elif seen is not None:
+        argument = "seen"
+    else:
+        argument = "more" if len(more) > 0 else "exposure"
+    raise ValueError(f"proportion must be False with {argument}, got True; pass counts, n * y")
+
+
+def _as_counts(family: Family, y: Floats, n: int, proportion: bool, noise: Any) -> Floats:
     """Return released counts, given counts or proportions; warn if counts look like proportions."""
     if proportion and family.is_truncated:
         raise ValueError(f"proportion must be False for the {family.name} family, got True; pass the noisy sum")
-    if proportion:  # a proportion of integers is a multiple of 1/n up to rounding
-        return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y) if is_integer else n * y
+    if proportion:
+        if not (isinstance(noise, Noise) and noise.is_integer):
+            return n * y
+        # a proportion of integers is a multiple of 1/n up to rounding
+        return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y)
     if not family.is_truncated and n > 1 and y.size and np.all(np.abs(y) < 1) and y.sum() > 0:
         problem = f"the release of {n:,} records lies between 0 and 1, and is read as a noisy count"
         warn(f"{problem}; pass proportion=True if it is a noisy proportion", stacklevel=3)
@@ -349,18 +335,3 @@ def _may_fail(model: ReleaseModel, choice: Choice, epsilon: float) -> bool:
     if choice.entry.is_sampler or model.bounds is None:
         return choice.entry.is_sampler
     return epsilon > _PRECISE
-
-
-def _infer(
-    model: ReleaseModel, prior: ArrayLike, y: Floats, choice: Choice, guarantee: Any, rng: Any, n_draws: int = 5_000
-) -> ReleasePosterior:
-    """Return the posterior given a release; that of records that are clamped, if their variance is unknown."""
-    if choice.entry.is_sampler:
-        require_generator(rng, f"the sampler {choice.method}")
-    release = np.array(y, dtype=np.float64, ndmin=1)
-    release.flags.writeable = False
-    distribution = fit_release(rng, model, prior, release, choice, n_draws=n_draws)
-    if isinstance(distribution, DrawnPosterior) and model.entry.has_square and model.outside == "clamp":
-        distribution = DrawnPosterior(model.released_moments(distribution.draws))
-    table = distribution.table if isinstance(distribution, Theta) else None
-    return ReleasePosterior(model, release, guarantee, choice, distribution, table)

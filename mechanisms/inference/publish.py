@@ -25,9 +25,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, record_array
+from mechanisms.core.arguments import Floats, find_entry, record_array
 from mechanisms.core.exact_scales import laplace_scale_for
-from mechanisms.core.metadata import find_entry
 from mechanisms.core.noise import Noise, calibrated_noise
 from mechanisms.core.privacy import Guarantee, Neighbouring, validate_relation
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_size
@@ -180,9 +179,9 @@ def _integer_sums(model: ReleaseModel, records: Floats, relation: Neighbouring, 
     # The square of q units is q²·g units, rounded to an integer in exact arithmetic. As |u| + |v| is the larger of |u +
     # v| and |u − v|, the sensitivity is the largest change of q ± q²·g, plus 1 for the rounding of both squares.
     if model.bounds is None:
-        one = int(1 / unit)
-        totals = [int(total) * one for total in np.atleast_1d(records.sum(axis=0)).tolist()]
-        return totals, one * int(model.sensitivity(relation))
+        per_record = int(1 / unit)
+        totals = [int(total) * per_record for total in np.atleast_1d(records.sum(axis=0)).tolist()]
+        return totals, per_record * int(model.sensitivity(relation))
     quotients = [int(q) for q in np.rint(model.contributions(records) / unit).tolist()]
     ends = (-1.0, 1.0) if model.entry.has_square else model.bounds
     low, high = (int(np.rint(end / unit)) for end in ends)

@@ -119,10 +119,10 @@ def count_bins(records: Floats, edges: Floats = EDGES) -> Integers:
 def choose_bounds(noisy: ArrayLike, scale: float, edges: Floats = EDGES) -> tuple[float, float] | None:
     """Return the bounds chosen from noisy counts of the bins, whose noise has a scale."""
     counts = np.asarray(noisy)
-    found = np.flatnonzero(counts >= _threshold(scale, _FALSE / counts.size))
-    if not found.size:
+    occupied = np.flatnonzero(counts >= _threshold(scale, _FALSE / counts.size))
+    if not occupied.size:
         return None
-    first, last = found[0], found[-1]
+    first, last = occupied[0], occupied[-1]
     neighbour = _threshold(scale, _FALSE_NEIGHBOUR)
     while first > 0 and counts[first - 1] >= neighbour:
         first -= 1

@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from mechanisms.core.arguments import Floats, real_array, validate_positive
-from mechanisms.core.metadata import find_entry
-from mechanisms.core.noise import Noise
+from mechanisms.core.arguments import Floats, find_entry, real_array, validate_positive
+from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
@@ -121,6 +120,11 @@ class ReleaseModel:
         """Entry of the family in `MODELS`."""
         return MODELS[self.family]
 
+    @property
+    def noises(self) -> frozenset[Noise | Exact]:
+        """Distributions of the noise that inference assumes: one."""
+        return frozenset([self.noise])
+
     def contribution_range(self) -> tuple[float, float]:
         """Return the smallest and the largest contribution of a record, without its square."""
         if self.bounds is None:
@@ -196,18 +200,18 @@ class ReleaseModel:
 
     def parameter_limits(self) -> tuple[Floats, Floats]:
         """Return the lower and upper limits of the components of θ, shape (p,), infinite without `parameter_range`."""
-        p, given = 1 + self.entry.has_square, self.parameter_range
-        if given is None:
+        p, limits = 1 + self.entry.has_square, self.parameter_range
+        if limits is None:
             return np.full(p, -np.inf), np.full(p, np.inf)
         if self.bounds is None:
-            raise ValueError(f"parameter_range must be None for the {self.family} family, got {given}; pass None")
+            raise ValueError(f"parameter_range must be None for the {self.family} family, got {limits}; pass None")
         try:
-            lower, upper = real_array("parameter_range", given).reshape(2, p)
+            lower, upper = real_array("parameter_range", limits).reshape(2, p)
         except (TypeError, ValueError):
-            one = "a number" if p == 1 else "a pair (mean, variance)"
-            raise ValueError(f"parameter_range must be (lower, upper), each {one}, got {given!r}; pass both") from None
+            rule = f"(lower, upper), each {'a number' if p == 1 else 'a pair (mean, variance)'}"
+            raise ValueError(f"parameter_range must be {rule}, got {limits!r}; pass both") from None
         if not np.all(lower < upper):  # also NaN
-            raise ValueError(f"parameter_range must have lower < upper, got {given}; choose public limits")
+            raise ValueError(f"parameter_range must have lower < upper, got {limits}; choose public limits")
         return lower, upper
 
     def released_moments(self, theta: ArrayLike) -> Floats:
@@ -235,16 +239,28 @@ class ReleaseModel:
                 return np.concatenate(accepted)[:size]
         raise AssertionError(f"no {size} draws in {_BATCHES} batches, although the range is probable")
 
+    def require_prior(self, prior: ArrayLike | None) -> ArrayLike:
+        """Return the prior; if it is None, the default prior of the family normal-unknown-variance.
+
+        The default is (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
+        """
+        if prior is not None or not self.entry.has_square:
+            return self.entry.require_prior(prior)
+        middle, half_width = self.units()
+        return middle, 1.0 / 3.0, 1.0, 0.1 * half_width**2
+
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters as floats; raise ValueError if they are invalid.
 
         The prior probability of `parameter_range` must be at least 0.001.
         """
-        found, limits = self.entry.validate_prior(prior), self.parameter_range
-        if limits is not None and self.range_probability(found) < _LEAST_PROBABILITY:
+        hyperparameters, limits = self.entry.validate_prior(prior), self.parameter_range
+        if limits is not None and self.range_probability(hyperparameters) < _LEAST_PROBABILITY:
             rule = f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}"
-            raise ValueError(f"{rule}, got {limits} for prior={list(found)}; choose a wider range or another prior")
-        return found
+            raise ValueError(
+                f"{rule}, got {limits} for prior={list(hyperparameters)}; choose a wider range or another prior"
+            )
+        return hyperparameters
 
     def range_probability(self, prior: Sequence[float]) -> float:
         """Return the prior probability of `parameter_range`, for models with bounds."""
@@ -288,13 +304,18 @@ class ReleaseModel:
         return s + self.noise.sample(rng, s.shape)
 
     def validate_release(self, prior: ArrayLike, noisy_statistics: ArrayLike) -> tuple[Floats, Floats]:
-        """Return the prior and one release, shape (d,), as arrays; raise ValueError if they are invalid.
-
-        The release must be finite, of any size and sign; integers if the noise is integer, with sum n for K-norm noise.
-        """
+        """Return the prior and one release, shape (d,), as arrays; raise ValueError if they are invalid."""
         hyperparameters = np.array(self.validate_prior(prior))
+        return hyperparameters, self.validate_noisy_statistics(
+            noisy_statistics, self.entry.n_components(hyperparameters)
+        )
+
+    def validate_noisy_statistics(self, noisy_statistics: ArrayLike, d: int) -> Floats:
+        """Return one release as a new array of shape (d,); raise ValueError if it is invalid.
+
+        It must be finite, of any size and sign; integers if the noise is integer, with sum n for K-norm noise.
+        """
         y = np.atleast_1d(np.array(real_array("noisy_statistics", noisy_statistics)))
-        d = self.entry.n_components(hyperparameters)
         if y.shape != (d,) or not np.all(np.isfinite(y)):
             raise ValueError(f"noisy_statistics must be finite, of shape ({d},), got {y.tolist()}; pass one release")
         if self.noise.is_integer and not np.all(y == np.floor(y)):
@@ -303,7 +324,7 @@ class ReleaseModel:
         if self.noise.sums_to_zero and y.sum() != self.n:
             rule = f"sum to n = {self.n} for k-norm noise"
             raise ValueError(f"noisy_statistics must {rule}, got {y.sum():g}; pass one release")
-        return hyperparameters, y
+        return y
 
     def is_surprising(self, noisy_statistics: ArrayLike) -> bool:
         """Return True if y is so far outside the range of s that the noise hardly explains the distance.
@@ -320,11 +341,15 @@ class ReleaseModel:
         """
         y = np.asarray(noisy_statistics, dtype=np.float64)
         least, most = self.statistic_range()
-        each, d, together = is_unlikely(self.noise, np.abs(y - np.clip(y, least, most))), y.size, 1.0
-        if d > 1:
-            distance, is_normal = self._distance(y) / self.noise.scale, self.noise.power == 2
-            together = stats.chi.sf(distance / math.sqrt(d), d) if is_normal else special.gammaincc(d, distance)
-        return bool(np.any(each) or together < _SURPRISE)
+        if np.any(is_unlikely(self.noise, np.abs(y - np.clip(y, least, most)))):
+            return True
+        d = y.size
+        if d == 1:
+            return False
+        distance = self._distance(y) / self.noise.scale
+        if self.noise.power == 2:
+            return bool(stats.chi.sf(distance / math.sqrt(d), d) < _SURPRISE)
+        return bool(special.gammaincc(d, distance) < _SURPRISE)
 
     def _distance(self, y: Floats) -> float:
         """Return the ℓ₁ distance of several components y from the possible statistics."""
@@ -340,23 +365,3 @@ def is_unlikely(noise: Noise, apart: ArrayLike) -> NDArray[np.bool_]:
     """Return True where real noise exceeds a distance ≥ 0 with a probability below 1e-6."""
     z = np.asarray(apart) / noise.scale
     return (stats.norm.sf(z) if noise.power == 2 else 0.5 * np.exp(-z)) < _SURPRISE
-
-
-def validate_statistics(name: str, statistics: ArrayLike, d: int | None = None) -> Floats:
-    """Return the finite statistics of many trials, given as (trials, d), or as (trials,) or () if d = 1."""
-    values = real_array(name, statistics)
-    values = values.reshape(-1, 1) if values.ndim < 2 else values
-    if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)) or d not in (None, values.shape[1]):
-        raise ValueError(f"{name} must be finite, one row per trial, got shape {values.shape}; pass (trials, d)")
-    return values
-
-
-def per_trial(name: str, values: Floats, trials: int, cells: tuple[int, ...] = ()) -> Floats:
-    """Return values with shape (trials, *cells) or (trials, m, *cells); the first axis may be omitted for one trial."""
-    values = values[None] if values.ndim == len(cells) and trials == 1 else values
-    axes = values.ndim - len(cells)
-    if axes not in (1, 2) or len(values) != trials or values.shape[axes:] != cells:
-        shape = ", ".join(str(length) for length in (trials, *cells))
-        rule = f"shape ({shape}), or this with one more axis after the first"
-        raise ValueError(f"{name} must have {rule}, got {values.shape}; pass one row per trial")
-    return values

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import Floats, require_generator
-from mechanisms.core.noise import Noise
+from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.core.protocols import Posterior
-from mechanisms.inference.count_table import CountTable
 from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.families import Family
 from mechanisms.inference.methods import Choice
-from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.tables import TablePosterior
 
 if TYPE_CHECKING:
@@ -28,15 +27,40 @@ _CELLS, _TAIL = 100, 5e-4  # number of cells of a plotted density, and probabili
 _COLUMNS, _SHOWN = 4, 4  # number of panels per row of a plot, and of components in a representation
 
 
+class ReleasedStatistics(Protocol):
+    """Model of released statistics: a `ReleaseModel`, or `NoisyCounts`."""
+
+    @property
+    def family(self) -> Family | str:
+        """Name of the family."""
+
+    @property
+    def n(self) -> int | None:
+        """Public number of records, or None."""
+
+    @property
+    def entry(self) -> Family:
+        """Family."""
+
+    @property
+    def noises(self) -> frozenset[Noise | Exact]:
+        """Distributions of the noise that inference assumes."""
+
+    def is_surprising(self, noisy_statistics: ArrayLike, /) -> bool:
+        """Return True if the noise hardly explains the release."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasePosterior(Posterior):
-    """Posterior of θ given one release; build it with `posterior_from_release` or `private_posterior`.
+    """Posterior of θ given one release.
+
+    Build it with `SumRelease`, `NoisyCounts`, `posterior_from_release` or `private_posterior`.
 
     All attributes are public. Methods return numbers for a scalar θ and arrays with one entry per component otherwise.
 
     Parameters
     ----------
-    model : ReleaseModel or CountTable
+    model : ReleaseModel or NoisyCounts
         Family, number of records, bounds, and the noise that the inference assumes.
     release : ndarray of float64, shape (d,)
         The noisy statistic y.
@@ -55,7 +79,7 @@ class ReleasePosterior(Posterior):
         Unit of the records, or "".
     """
 
-    model: ReleaseModel | CountTable
+    model: ReleasedStatistics
     release: Floats
     guarantee: Guarantee | ConcentratedGuarantee | None
     choice: Choice
@@ -253,23 +277,23 @@ class ReleasePosterior(Posterior):
         return ["theta"] if np.ndim(mean) == 0 else [f"theta[{j}]" for j in range(np.size(mean))]
 
     def _noise(self) -> str:
-        model = self.model
-        kinds = {one for _, _, one, _ in model.measured} if isinstance(model, CountTable) else {model.noise}
-        if len(kinds) > 1:
-            return f"{len(kinds)} kinds"
-        (one,) = kinds
-        return f"{one.name}({one.scale:.4g})" if isinstance(one, Noise) else "EXACT"
+        if len(self.model.noises) > 1:
+            return f"{len(self.model.noises)} kinds"
+        (noise,) = self.model.noises
+        return f"{noise.name}({noise.scale:.4g})" if isinstance(noise, Noise) else "EXACT"
 
     def _stated(self) -> str:
-        absent = "none" if isinstance(self.model, CountTable) else "none (rehearsal)"
-        return absent if self.guarantee is None else str(self.guarantee)
+        if self.guarantee is not None:
+            return str(self.guarantee)
+        return "none" if any(isinstance(noise, Exact) for noise in self.model.noises) else "none (rehearsal)"
 
     def __repr__(self) -> str:
         mean, chains = _brief(self.mean()), ""
         if isinstance(self.distribution, DrawnPosterior):
-            found = self.diagnostics()
+            diagnostics = self.diagnostics()
+            ess = min(diagnostics["ess_bulk"].min(), diagnostics["ess_tail"].min())
             mean += f" ± {_brief(self.mcse(), 1)} (mcse)"
-            chains = f", rhat={found['rhat'].max():.3f}, ess={min(map(np.min, list(found.values())[1:])):.0f}"
+            chains = f", rhat={diagnostics['rhat'].max():.3f}, ess={ess:.0f}"
         return (
             f"ReleasePosterior({self.model.family}, n={self.model.n}, noise={self._noise()}, mean={mean}, "
             f"std={_brief(self.std())}, method={self.method}{chains}, guarantee={self._stated()})"

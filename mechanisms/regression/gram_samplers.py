@@ -41,8 +41,8 @@ from functools import partial
 
 import numpy as np
 
-from mechanisms.core.arguments import Floats, validate_integer
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.arguments import Floats, find_entry, validate_integer
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.regression.gram_kernels import (
     NoisyGram,
     augment_records,

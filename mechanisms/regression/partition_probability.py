@@ -44,8 +44,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import integrate, special
 
-from mechanisms.core.arguments import Floats, real_array, require_generator, validate_integer, validate_number
-from mechanisms.core.metadata import Entry, Style, find_entry, register
+from mechanisms.core.arguments import (
+    Floats,
+    find_entry,
+    real_array,
+    require_generator,
+    validate_integer,
+    validate_number,
+)
+from mechanisms.core.metadata import Entry, Style, register
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.privacy_parameters import validate_epsilon
 

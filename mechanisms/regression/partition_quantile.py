@@ -42,8 +42,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.core.arguments import Floats, real_array, require_generator
-from mechanisms.core.metadata import Style, find_entry, register
+from mechanisms.core.arguments import Floats, find_entry, real_array, require_generator
+from mechanisms.core.metadata import Style, register
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.privacy_parameters import validate_epsilon
 from mechanisms.core.protocols import OutputDistribution

@@ -13,8 +13,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, Integers, describe, record_array
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import Floats, Integers, describe, find_entry, record_array
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.protocols import validate_probabilities
 from mechanisms.inference.drawn_posterior import DrawnPosterior

@@ -139,9 +139,9 @@ class ExactNoise:
         M·u/2, or 2⁻³³·M·ε noise scales. In units of u the sensitivity is 2³² and the scale `noisy_sums_scale`.
         """
         unit = (high - low) * 2.0**-SUM_BITS
-        whole = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**SUM_BITS)
+        units_above_low = np.clip(np.rint((np.clip(values, low, high) - low) / unit), 0, 2**SUM_BITS)
         noise = self.laplace(noisy_sums_scale(epsilon), values.shape[1])
-        sums = [sum(map(int, column)) + z for column, z in zip(whole.T.tolist(), noise.tolist(), strict=True)]
+        sums = [sum(map(int, column)) + z for column, z in zip(units_above_low.T.tolist(), noise.tolist(), strict=True)]
         return np.array([len(values) * low + unit * total for total in sums])
 
 

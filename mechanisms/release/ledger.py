@@ -151,13 +151,13 @@ class LedgerFile:
         try:
             with self._locked() as descriptor:
                 content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-                _remaining, whole, budget = self._remaining(content, guarantee)
+                _remaining, complete_lines, budget = self._remaining(content, guarantee)
                 first = {_BUDGET: float(budget.epsilon), **({"delta": float(budget.delta)} if budget.delta else {})}
-                lines = [entry] if whole.strip() else [first, entry]
-                missing_end = b"\n" if whole and not whole.endswith(b"\n") else b""
+                lines = [entry] if complete_lines.strip() else [first, entry]
+                missing_end = b"\n" if complete_lines and not complete_lines.endswith(b"\n") else b""
                 added = missing_end + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-                os.ftruncate(descriptor, len(whole))
-                if os.pwrite(descriptor, added, len(whole)) < len(added):
+                os.ftruncate(descriptor, len(complete_lines))
+                if os.pwrite(descriptor, added, len(complete_lines)) < len(added):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(descriptor)
         except OSError as error:
@@ -198,12 +198,12 @@ class LedgerFile:
 
     def _remaining(self, content: bytes, *guarantees: Guarantee) -> tuple[Loss, bytes, Loss]:
         """Return the rest of the budget after releases, the content without a cut off line, and the budget."""
-        lines, whole = content.split(b"\n"), content
+        lines, complete_lines = content.split(b"\n"), content
         last = lines.pop()
         if last and _parse(last) is not None:
             lines.append(last)
         elif not last or _is_cut_off(last):
-            whole = content[: len(content) - len(last)]
+            complete_lines = content[: len(content) - len(last)]
         else:
             lines.append(last)  # other text, which is refused
         losses: list[Loss] = []
@@ -229,21 +229,20 @@ class LedgerFile:
         is_doubled = any(guarantee.relation is not Neighbouring.REPLACE_ONE for guarantee in guarantees)
         remedy = "; an epsilon under add/remove counts twice" if is_doubled else ""
         after = _add([spent, asked])
-        for name, total, used, wish, both in zip(Loss._fields, budget, spent, asked, after, strict=True):
+        for name, total, used, wish, used_after in zip(Loss._fields, budget, spent, asked, after, strict=True):
             if name == "epsilon" and used >= total and wish:
                 raise ValueError(
                     f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of "
                     f"{float(wish):g}; nothing was released{remedy}"
                 )
-            if both > total:
-                other = "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
+            if used_after > total:
+                if name == "delta":
+                    remedy += "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
                 raise ValueError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
                     f"the ledger {self.path}, got {float(wish):g}; nothing was released{remedy}"
-                    + (name == "delta")
-                    * other
                 )
-        return _add([budget, Loss(*(number.copy_negate() for number in after))]), whole, budget
+        return _add([budget, Loss(*(number.copy_negate() for number in after))]), complete_lines, budget
 
     def _unusable(self, error: OSError) -> ValueError:
         return ValueError(f"cannot use the ledger {self.path}: {error.strerror}; nothing was released")
@@ -277,10 +276,10 @@ def _is_same(descriptor: int, file: str) -> bool:
     """Return True if an open file is the one at a path."""
     opened = os.fstat(descriptor)
     try:
-        found = os.stat(file)
+        at_path = os.stat(file)
     except FileNotFoundError:
         return False
-    return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
+    return (opened.st_dev, opened.st_ino) == (at_path.st_dev, at_path.st_ino)
 
 
 def _sync_folder(file: str) -> None:

@@ -1,6 +1,6 @@
 """Sums of records, and the methods of P4, for Laplace noise; families and bounds are arguments."""
 
-from mechanisms.core.metadata import find_entry
+from mechanisms.core.arguments import find_entry
 from mechanisms.core.noise import Noise
 from mechanisms.inference import gibbs, marginal, naive
 from mechanisms.inference.families import MODELS

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from mechanisms import Noise, posterior_from_release
+from mechanisms import Noise, NoisyCounts, posterior_from_release
 from mechanisms.core.noise import EXACT
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
-from mechanisms.inference import count_table
+from mechanisms.inference import noisy_counts
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from tests.statistical import assert_mean_within
 
 GAUSS, LAPLACE, GEOMETRIC = Noise("gaussian", 1.5), Noise("laplace", 1.2), Noise("geometric", 1.2)
+K_NORM = Noise("k-norm", 2.0)
 DISCRETE = Noise("discrete-gaussian", 1.5)
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
 ALPHA = np.array([0.5, 2.0, 1.5])
@@ -129,7 +130,7 @@ def test_shares_of_an_unknown_number_of_records_equal_enumeration(name, monkeypa
     np.testing.assert_allclose(found.table.mean()[:3], weights @ x, rtol=1e-7)
     check_shares(found, ALPHA, x, weights, tolerance={"rtol": 2e-7})
     assert np.all(found.mcse() == 0)
-    monkeypatch.setattr(count_table, "_PAIRS", 0)
+    monkeypatch.setattr(noisy_counts, "_PAIRS", 0)
     found = posterior_from_release(y, "multinomial", ALPHA, noise=noise, seen=seen, more=more, rng=rng)
     check_shares(found, ALPHA, x, weights, tolerance={"atol": 5 * 0.5 / np.sqrt(20_000)})
     assert np.all(found.mcse() > 0)
@@ -262,6 +263,17 @@ def test_noise_with_its_scale_equals_enumeration(name):
     with_more = posterior_from_release(y, "multinomial", ALPHA, n=11, noise=noise, more=[(0, 6.5, GAUSS)])
     x, weights = enumerate_counts(3, measured(y, same, None, [(0, 6.5, GAUSS)]), dirichlet(ALPHA, 11), 11)
     check_shares(with_more, ALPHA, x, weights)
+
+
+def test_repeated_k_norm_noise_is_geometric_noise_on_each_count():
+    """Given n, the densities are proportional, so the remedy of the error has the posterior of both releases."""
+    y, repeated, scale = [4, 5, 2], [3, 6, 2], 1.5
+    more = [(j, value, Noise("geometric", scale)) for j, value in enumerate(repeated)]
+    ours = NoisyCounts("multinomial", y, Noise("k-norm", scale), n=11, more=more).posterior(ALPHA)
+    x, weights = enumerate_counts(3, [], dirichlet(ALPHA, 11), 11)
+    for values in (y, repeated):  # the probability of k-norm noise z is ∝ exp(−‖z‖₁/scale) if its sum is 0
+        weights = weights * np.exp(-np.abs(x - np.array(values)).sum(axis=1) / scale)
+    check_shares(ours, ALPHA, x, weights / weights.sum())
 
 
 def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
@@ -401,3 +413,67 @@ def test_counts_rounded_at_random_have_a_posterior(y, form, likelihood):
     posterior = posterior_from_release(y, "binomial", (1, 1), n=10, noise=EXACT, seen=form)
     weights = np.array([likelihood.get(count, 0) for count in range(11)], float)  # the prior of the count is uniform
     assert posterior.mean() == pytest.approx(weights @ (np.arange(11) + 1.0) / 12.0 / weights.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_counts_equal_those_of_the_function_with_the_same_values(name):
+    y, noise, seen, more = CASES[name]
+    counts = NoisyCounts("multinomial", y, noise, n=11, seen=seen or "value", more=more, relation=ADD)
+    ours = counts.posterior(ALPHA)
+    expected = posterior_from_release(
+        y, "multinomial", ALPHA, n=11, noise=noise, seen=seen or "value", more=more, relation=ADD
+    )
+    np.testing.assert_array_equal(ours.interval(), expected.interval())
+    assert repr(ours) == repr(expected)
+    assert ours.guarantee == counts.guarantee
+
+
+def test_counts_are_a_copy_that_cannot_change():
+    y = np.array([4.2, 5.1, 2.0])
+    counts = NoisyCounts("multinomial", y, GAUSS, n=11)
+    y[0] = 99.0
+    assert counts.posterior(ALPHA).release.tolist() == [4.2, 5.1, 2.0]
+    assert [value for _, value, _, _ in counts.measured] == [4.2, 5.1, 2.0]
+    assert (counts.k, counts.is_scalar, counts.is_surprising()) == (3, False, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("family must be binomial, multinomial, or poisson with exposure, got normal; use SumRelease",
+         {"family": "normal"}),
+        ("family must be poisson for exposure, got multinomial; pass n instead", {"exposure": 2.0}),
+        ("n must be None with exposure, got 11", {"family": "poisson", "exposure": 2.0}),
+        ("noise must be a Noise, EXACT or one per count, got 'laplace'; pass a Noise", {"noise": "laplace"}),
+        ("relation must be a Neighbouring", {"relation": "add-remove"}),
+        ("relation must be REPLACE_ONE for k-norm noise", {"noise": K_NORM, "relation": ADD}),
+        ("y must have one finite value per count, 3, got an array of shape .1, 3.", {"y": [[4.0, 5.0, 2.0]]}),
+        ("y must have one finite value per count, 2, got an array of shape .3,.", {"prior": (1, 1)}),
+        ("y must have one finite value per count, 1", {"family": "binomial"}),
+        ("y must have one finite value per count, 1, got an array of shape .0,.", {"y": []}),
+        ("exposure must be one number, or one per count, 3, got an array of shape .2,.; pass 3",
+         {"family": "poisson", "n": None, "exposure": [1.0, 2.0]}),
+        ("exposure must be one number, or one per count, 3, got an array of shape .1, 3.; pass 3",
+         {"family": "poisson", "n": None, "exposure": [[1.0, 2.0, 3.0]]}),
+        ("exposure must be finite and > 0", {"family": "poisson", "n": None, "exposure": [1.0, 0.0, 2.0]}),
+        ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, GAUSS, GAUSS]}),
+        ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, K_NORM, Noise("k-norm", 3.0)]}),
+        ("k-norm noise must be that of all counts, with sum n = 12, got the sum 11", {"noise": K_NORM, "n": 12}),
+        ("noise in more must not be k-norm, .*, got it for node 0; pass geometric noise",
+         {"more": [(0, 4.0, K_NORM)]}),
+        ("noise in more must not be k-norm", {"more": [(0, 4.0, K_NORM)], "relation": ADD}),
+        ("noise in more must be a Noise or EXACT, got 'laplace' for node 0", {"more": [(0, 4.0, "laplace")]}),
+        ("value in more must be one finite number, or NaN, got an array of shape .2,. for node 0",
+         {"more": [(0, [4.0, 5.0], GAUSS)]}),
+        ("value in more must be one finite number, or NaN, got inf for node 0", {"more": [(0, np.inf, GAUSS)]}),
+        ("prior must have one alpha per category", {"prior": [[1.0], [2.0, 3.0]]}),
+        (r"prior \(alpha\) must be given for the multinomial family", {"prior": None}),
+        ("rng must be a numpy Generator for shares of an unknown n", {"n": None}),
+    ],
+)  # fmt: skip
+def test_invalid_counts_are_refused_in_one_line(message, changes):
+    arguments = {"family": "multinomial", "y": [4.0, 5.0, 2.0], "noise": GAUSS, "n": 11, "prior": ALPHA, **changes}
+    prior = arguments.pop("prior")
+    with pytest.raises(ValueError, match=message) as caught:
+        NoisyCounts(**arguments).posterior(prior)
+    assert "\n" not in str(caught.value)
