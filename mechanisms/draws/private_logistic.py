@@ -87,13 +87,9 @@ def private_logistic(
         Upper bound on the norm of a row, chosen independently of the data.
     rehearsal_seed : int, optional
         Seed of a rehearsal, which is reproducible and not private.
-    ledger : LedgerFile or path, optional
-        Ledger of all releases from these records, or the path of an existing one. The release is a line of the file, on
-        disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing. A rehearsal
-        enters nothing.
-    before_release : callable, optional
-        Function without arguments, called after the entry in the ledger and directly before the noise is drawn, but not
-        in a rehearsal. An exception that it raises prevents the release, but the entry remains.
+    ledger, before_release : optional
+        Ledger of all releases from these records, or its path, in which this one is entered before the noise is drawn,
+        and a function that is called in between; see `mechanisms.release.check_release`.
 
     Privacy
     -------

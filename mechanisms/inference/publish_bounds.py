@@ -63,7 +63,7 @@ def publish_bounds(
         Seed of a rehearsal, which is reproducible and not private.
     ledger, before_release : optional
         Ledger of all releases from these records, or its path, in which this one is entered before the noise is drawn,
-        and a function that is called in between; see `publish_sums`.
+        and a function that is called in between; see `mechanisms.release.check_release`.
 
     Returns
     -------

@@ -74,7 +74,28 @@ def check_release(
     ledger: LedgerLike | None = None,
     before_release: Hook | None = None,
 ) -> CheckedRelease | Rehearsal:
-    """Return the checked release, given arguments of a function that releases real data, or a rehearsal with a seed."""
+    """Return the checked release of a function that releases real data, or a rehearsal.
+
+    Parameters
+    ----------
+    guarantee : Guarantee or None
+        Guarantee of the release; None is refused unless it is a rehearsal.
+    name : str
+        Name of the function in the ledger.
+    rehearsal_seed : int, optional
+        Seed of a rehearsal, which is reproducible and not private. A rehearsal enters nothing and calls nothing.
+    ledger : LedgerFile or path, optional
+        Ledger of all releases from the same records, or the path of an existing one. The release is a line of the file,
+        on disk, before the noise is drawn; a release that exceeds the budget is refused, and draws nothing.
+    before_release : callable, optional
+        Function without arguments, called after the entry in the ledger and directly before the noise is drawn. An
+        exception that it raises prevents the release, but the entry remains.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the ledger cannot be read.
+    """
     if rehearsal_seed is not None:
         return Rehearsal(rehearsal_seed)
     if guarantee is None:
