@@ -150,11 +150,11 @@ def least_squares(values: Array, variances: Array, parents: Array) -> tuple[Arra
     up, var = np.where(inner, 0.0, values), np.where(inner, 0.0, variances)
     levels = [np.flatnonzero(depth == d) for d in range(depth.max() + 1)]
     for nodes in levels[::-1]:
-        parents = nodes[inner[nodes]]
-        measured = np.isfinite(variances[parents])
-        gain = np.where(measured, spread[parents] / np.where(measured, spread[parents] + variances[parents], 1.0), 0.0)
-        up[parents] = below[parents] + gain * (np.where(measured, values[parents], 0.0) - below[parents])
-        var[parents] = spread[parents] * (1.0 - gain)
+        summed = nodes[inner[nodes]]
+        measured = np.isfinite(variances[summed])
+        gain = np.where(measured, spread[summed] / np.where(measured, spread[summed] + variances[summed], 1.0), 0.0)
+        up[summed] = below[summed] + gain * (np.where(measured, values[summed], 0.0) - below[summed])
+        var[summed] = spread[summed] * (1.0 - gain)
         child = nodes[parents[nodes] >= 0]
         np.add.at(below, parents[child], up[child])
         np.add.at(spread, parents[child], var[child])

@@ -87,7 +87,7 @@ class Chapter:
 
     def decided(self, figure: RenderedFigure | None) -> list[Judged]:
         """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
-        shown = {id(figure) for figure in self.figures}
+        shown = {id(rendered) for rendered in self.figures}
         decided = [judgement for judgement in self.judged if judgement.is_decided]
         return [
             judgement

@@ -36,7 +36,7 @@ class Selection:
         """Return the statistics of a measure as a mapping from variable names to names of statistics."""
         names = {}
         for name in map(str, self.summary.data_vars):
-            owners = [measure for measure in self.measures if name == measure or name.startswith(f"{measure}_")]
+            owners = [owner for owner in self.measures if name == owner or name.startswith(f"{owner}_")]
             if owners and max(owners, key=len) == measure:
                 names[name] = name.removeprefix(measure).removeprefix("_") or "value"
         return names
