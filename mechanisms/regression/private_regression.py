@@ -289,8 +289,8 @@ def _warn_if_clamped(release: GramRelease, box: PublicBox) -> None:
     wide = [name for name, mean_square in zip(box.names, at_least, strict=True) if mean_square > _SPREAD]
     if wide:
         warn(
-            f"data-augmentation takes values at the ends of a range for clamped ones, got many near the ends of "
-            f"{', '.join(wide)}; if they are no clamped values, as zeros and ones are not, coefficients are wrong: use "
+            "data-augmentation takes values at the ends of a range for clamped ones, got columns that fill their "
+            f"ranges: {', '.join(wide)}; if nothing was clamped, as with zeros and ones, coefficients are wrong: use "
             "normal-covariates",
             stacklevel=3,
         )

@@ -272,7 +272,7 @@ def likelihoods(
             factors.kind[random], factors.scale[random], factors.low[random] = RANDOM, form.base, values[random]
         first, last, is_interval = published.intervals()
         if published.is_exact:
-            published.refuse(last < 0.0, "an invariant must be >= 0", "check the table")
+            published.refuse(last < 0.0, "an exact count must be >= 0", "check the table")
             factors.least[nodes], factors.is_limited[nodes] = np.maximum(first, 0.0), True
             factors.most[nodes] = np.minimum(last, float(FAR))
         else:
@@ -317,7 +317,7 @@ class _Published(NamedTuple):
         is_unknown = isinstance(self.noise_name, str) and self.noise_name not in _CODES
         self.refuse(is_unknown, f"noise {self.noise_name!r} must be that of all children of one node with an exact "
                     "total", "pass n or EXACT for the total, or geometric noise")  # fmt: skip
-        subject = "an invariant" if self.is_exact else f"a value with {self.noise_name} noise"
+        subject = "an exact count" if self.is_exact else f"a value with {self.noise_name} noise"
         is_fraction = self.is_integer & (self.y != np.floor(self.y)) & ~np.isnan(self.y)
         self.refuse(is_fraction, f"{subject} must be an integer", "check the noise")
 

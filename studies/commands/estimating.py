@@ -45,7 +45,10 @@ def mean(
 
 @takes("na", "plot", *RELEASE)
 def proportion(file: File, where: Where, epsilon: Epsilon, **shared: Any) -> None:
-    """Release the probability of a condition in the population from which the rows were drawn."""
+    """Release the probability of a condition in the population from which the rows were drawn.
+
+    The interval is central, and contains neither 0 nor 1, even if no row or every row satisfies the condition.
+    """
     from studies.own_data.estimate_requests import answer_proportion
 
     answer_proportion(file, where, epsilon, **shared)
@@ -73,7 +76,10 @@ def histogram(
     ] = None,
     **shared: Any,
 ) -> None:
-    """Release the shares of the categories of a column, or of bins of its numbers."""
+    """Release the shares of the categories of a column, or of bins of its numbers.
+
+    Intervals are central, and contain neither 0 nor 1, even if a category has no row or every row.
+    """
     from studies.own_data.estimate_requests import answer_histogram
 
     answer_histogram(file, column, epsilon, categories, edges, limits, **shared)

@@ -140,7 +140,7 @@ def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     low, high = posterior.interval(0.999)
     assert low[1] < 10.0 < high[1]
     assert high[1] - low[1] < 15.0
-    with pytest.warns(UserWarning, match="many near the ends of treated; if they are no clamped values"):
+    with pytest.warns(UserWarning, match="columns that fill their ranges: treated; if nothing was clamped"):
         clamped = regression_from_release(rng, posterior.release, posterior.box, "data-augmentation")
     low, high = clamped.interval(0.999)
     assert not low[1] < 10.0 < high[1]
