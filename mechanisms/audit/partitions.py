@@ -27,10 +27,10 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats
 from mechanisms.core.conjugate import enumerate_candidates, neighbouring_pairs
 from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
+from mechanisms.regression.partition_prior import Prior
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import PartitionQuantile, WindowDistribution, flatten
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
-from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 

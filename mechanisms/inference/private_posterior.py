@@ -67,6 +67,8 @@ def posterior_from_release(
         normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
         =======================  =============================  ==============================================
 
+        If records of unknown variance are clamped, θ is the mean and the variance of a clamped record.
+
     prior : array_like, shape (h,)
         Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance,
         (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
@@ -181,6 +183,8 @@ def private_posterior(
         normal                   N(mean, variance)              mean
         normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
         =======================  =============================  ==============================
+
+        If records of unknown variance are clamped, θ is the mean and the variance of a clamped record.
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. They must not depend on the records. None is the default prior of the family

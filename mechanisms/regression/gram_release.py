@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -163,10 +164,9 @@ class GramNoise:
     @property
     def sensitivity(self) -> float:
         """Sensitivity Δ if one record is replaced, in the norm of the noise."""
-        p = self.p
         if self.name == "laplace":
-            return p * (p + 2) ** 2 / (2 * (p + 1))
-        return (p + 1) * math.sqrt(2.0) if self.name == "gaussian" else p + 1.0
+            return float(laplace_sensitivity(self.p))
+        return (self.p + 1) * math.sqrt(2.0) if self.name == "gaussian" else self.p + 1.0
 
     @property
     def guarantee(self) -> Guarantee | ConcentratedGuarantee:
@@ -188,6 +188,11 @@ class GramNoise:
             drawn = rng.normal(size=shape) * np.where(i == j, self.scale, self.scale / math.sqrt(2.0))
         noise[:, i, j] = noise[:, j, i] = drawn
         return noise
+
+
+def laplace_sensitivity(p: int) -> Fraction:
+    """Return the sensitivity of the Gram matrix of p scaled columns in the norm of Laplace noise, which is attained."""
+    return Fraction(p * (p + 2) ** 2, 2 * (p + 1))
 
 
 def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
@@ -294,15 +299,15 @@ def release_gram(rng: np.random.Generator, gram: ArrayLike, noise: GramNoise) ->
 def publish_gram(sums: Sequence[Sequence[int]] | Integers, noise: GramNoise, release: CheckedRelease) -> GramRelease:
     """Release the sums of `gram_sums` over all records, with integer noise of OpenDP.
 
-    The guarantee of `release` is proved if `noise` is calibrated for it: the sensitivities hold for the rounded
-    records, and scales are rounded up.
+    The guarantee of `release` is proved: sensitivities hold for the rounded records, and scales are rounded up. That of
+    Laplace noise follows from the guarantee, and Gaussian `noise` must be calibrated for it.
     """
     if noise.name == "k-norm":
         raise ValueError("noise must be laplace or gaussian for real data, got k-norm; its rounding has no bound")
     p, unit, n, scale = noise.p, 2 ** (2 * BITS), int(sums[0][0]), noise.scale
     i, j = (index[1:] for index in np.triu_indices(p + 1))
     if noise.name == "laplace":
-        sensitivity = -(-p * (p + 2) ** 2 * unit // (2 * (p + 1)))
+        sensitivity = math.ceil(laplace_sensitivity(p) * unit)
         whole_scale = laplace_scale_for(sensitivity, release.guarantee.epsilon)
         drawn, scale = release.enter().laplace(whole_scale, i.size), whole_scale / unit
     else:

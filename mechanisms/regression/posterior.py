@@ -43,7 +43,7 @@ from scipy import special
 from mechanisms.core.arguments import Floats, real_array, validate_number, validate_positive
 from mechanisms.core.jit import kernel
 from mechanisms.core.protocols import Posterior, validate_probabilities
-from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.partition_prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics
 
 Substitute = tuple[float, float] | None

@@ -1,4 +1,8 @@
-"""Signs that a published table is not what its formats state: clipped values, sums of cells, and contradictions."""
+"""Signs that a published table is not what its formats state: clipped values, sums of cells, and contradictions.
+
+They are warnings. `mechanisms.tables.tree` refuses exact values that contradict each other, and tables that were made
+consistent after the noise, and `mechanisms.tables.solve` tables that contradict each other beyond double precision.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from mechanisms.audit.partitions import adversarial_posteriors, probability_distributions
 from mechanisms.core.exact_losses import audit_distributions
+from mechanisms.regression.partition_prior import ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod, partition_probability
-from mechanisms.regression.prior import ZellnerPrior
 from pipeline import Factor, Figure, Measure, Panel, Scale, Statistic, Streams, Study
 from studies.figures import Chart
 from studies.panels import Values, method_of

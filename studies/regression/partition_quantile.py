@@ -24,13 +24,13 @@ from mechanisms.audit.partitions import centred_losses, quantile_distributions, 
 from mechanisms.core.conjugate import count_candidates
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.core.protocols import validate_probabilities
+from mechanisms.regression.partition_prior import SemiConjugatePrior
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     PartitionQuantile,
     QuantileMethod,
     partition_quantile,
 )
-from mechanisms.regression.prior import SemiConjugatePrior
 from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.figures import Chart
 from studies.panels import Values, given, method_of, require

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.regression.partition_prior import SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import (
     RegressionStatistics,
     draw_partition,

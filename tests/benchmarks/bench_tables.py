@@ -20,8 +20,8 @@ import numpy as np
 import zarr
 
 from mechanisms.regression.keyed_partition import keyed_partition
+from mechanisms.regression.partition_prior import FlatPrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import FlatPrior
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows

@@ -11,8 +11,8 @@ from mechanisms.draws.glm_mechanisms import LINKS
 from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.draws.tempered import renyi_sampler
 from mechanisms.inference.exact_posterior import _log_beta_binomial
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import partition_statistics
 from tests.mechanisms.inference.enumeration import binomial_mixture
 

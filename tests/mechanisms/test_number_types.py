@@ -11,8 +11,8 @@ from mechanisms.core.noise import Noise
 from mechanisms.draws.worst_case import limiting_case
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import partition_statistics
 

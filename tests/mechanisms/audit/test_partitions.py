@@ -9,10 +9,10 @@ import pytest
 from mechanisms.audit.partitions import adversarial_posteriors, probability_distributions, quantile_distributions
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.core.privacy import Guarantee
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import partition_statistics
 
 M, SIZE = 8, 30

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mechanisms.regression import publish
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile
 from mechanisms.regression.posterior import POSTERIOR_RANGE, coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistics, row_moments
 from mechanisms.release import ExactNoise
 

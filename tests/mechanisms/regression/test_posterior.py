@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from mechanisms.core.protocols import validate_probabilities
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 from tests.statistical import assert_mean_within
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import partition_statistics
 
 SUBSTITUTE = (0.25, 2.0)

@@ -420,7 +420,7 @@ INTEGER = Noise("geometric", 2.0)
         ({"values": [3.0, 1.0, 4.0]}, "made consistent after the noise"),
         ({"n": 7, "prior": uniform(3)}, "got 7 for node 2, where its parts allow 0 to 6"),
         ({"noise": [GAUSSIAN, EXACT, EXACT], "values": [NAN, 7.0, 3.0]}, "got 3 for node 2, where its parts"),
-        ({"noise": [EXACT, GAUSSIAN, GAUSSIAN], "values": [1.5, 1.0, 9.0]}, "an exact count must be an integer, got 1.5"),
+        ({"noise": [EXACT, GAUSSIAN, GAUSSIAN], "values": [1.5, 1.0, 9.0]}, "count must be an integer, got 1.5"),
         ({"noise": [EXACT, GAUSSIAN, GAUSSIAN], "values": [-1.0, 1.0, 9.0]}, "an exact count must be >= 0"),
         ({"noise": [EXACT] * 3, "values": [5.0, 1.0, 9.0], "prior": uniform(3)}, "got 5 for node 0, where its"),
         ({"prior": dirichlet_multinomial(1.0)}, "must have a public total"),

@@ -7,8 +7,8 @@ import xarray as xr
 import pipeline
 from mechanisms.audit.partitions import search_distributions
 from mechanisms.core.exact_losses import audit_distributions
+from mechanisms.regression.partition_prior import SemiConjugatePrior
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import SemiConjugatePrior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams

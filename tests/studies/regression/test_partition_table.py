@@ -13,10 +13,10 @@ import zarr
 
 from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.keyed_partition import keyed_partition
+from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
-from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
 from pipeline.errors import BadInputError

@@ -1,4 +1,6 @@
-"""Priors of the coefficients and the error variance of a linear regression.
+"""Priors of the coefficients and the error variance of the linear regressions of partitions.
+
+`gram_priors` has the priors of regressions given a noisy Gram matrix.
 
 References
 ----------
