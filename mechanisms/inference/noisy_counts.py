@@ -36,7 +36,7 @@ from mechanisms.inference.methods import Choice
 from mechanisms.inference.release_model import is_unlikely
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
-from mechanisms.tables.formats import Seen, Suppressed
+from mechanisms.tables.likelihoods import Seen, Suppressed
 from mechanisms.tables.tree import k_norm_constant
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain

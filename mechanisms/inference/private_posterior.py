@@ -27,7 +27,7 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.inference.sum_release import SumRelease, infer_by
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
-from mechanisms.tables.formats import Seen
+from mechanisms.tables.likelihoods import Seen
 
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
 _PRECISE = 50.0  # epsilon above which exact posteriors of bounded records may take too long

@@ -51,6 +51,7 @@ from mechanisms.core.calibrate import bisect
 from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.core.exact_scales import laplace_scale_for, require_scale
 from mechanisms.core.jit import kernel
+from mechanisms.core.noise import Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.regression.k_norm_matrix import draw_k_norm
@@ -169,10 +170,18 @@ class GramNoise:
         return (self.p + 1) * math.sqrt(2.0) if self.name == "gaussian" else self.p + 1.0
 
     @property
+    def variance(self) -> float:
+        """Variance of an entry of the diagonal; others have the same with Laplace noise, and half with Gaussian noise."""
+        if self.name == "k-norm":
+            raise ValueError("noise must be laplace or gaussian for a variance in closed form, got k-norm; simulate it")
+        return Noise(self.name, self.scale).density_variance
+
+    @property
     def guarantee(self) -> Guarantee | ConcentratedGuarantee:
         """Guarantee of one release under replacement of one record."""
-        loss = self.sensitivity / self.scale
-        return ConcentratedGuarantee(loss**2 / 2) if self.name == "gaussian" else Guarantee(loss)
+        if self.name == "k-norm":
+            return Guarantee(self.sensitivity / self.scale)
+        return Noise(self.name, self.scale).guarantee(self.sensitivity)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return `size` noise matrices, shape (size, m, m)."""

@@ -284,8 +284,7 @@ def regression_from_release(
 
 def _warn_if_clamped(release: GramRelease, box: PublicBox) -> None:
     """Warn about columns whose released mean squares are those of many values near the ends of their ranges."""
-    deviation = release.noise.scale * (2.0**0.5 if release.noise.name == "laplace" else 1.0)
-    at_least = (np.diag(release.noisy)[1:] - 2.0 * deviation) / release.n
+    at_least = (np.diag(release.noisy)[1:] - 2.0 * release.noise.variance**0.5) / release.n
     wide = [name for name, mean_square in zip(box.names, at_least, strict=True) if mean_square > _SPREAD]
     if wide:
         warn(

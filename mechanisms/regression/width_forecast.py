@@ -202,7 +202,7 @@ def _widths(
     a = np.column_stack([-directions @ centres, directions, np.zeros(len(directions))])
     a[0, 0] += 1.0
     c = np.concatenate([[slopes @ centres - response.centre], -slopes, [1.0]])
-    on = 2.0 * noise.scale**2 if noise.name == "laplace" else noise.scale**2
+    on = noise.variance
     off = on if noise.name == "laplace" else on / 2.0
     products = (a * c) ** 2
     pairs = (a**2).sum(1) * (c**2).sum() + (a @ c) ** 2 - 2.0 * products.sum(1)

@@ -31,7 +31,7 @@ from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.core.jit import kernel
 from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.protocols import Posterior, validate_probabilities
-from mechanisms.tables.formats import FAR, Factors, likelihoods, refuse_large, validate_count
+from mechanisms.tables.likelihoods import FAR, Factors, likelihoods, refuse_large, validate_count
 from mechanisms.tables.posterior import Evaluation, draws_to_arviz, evaluate_draws
 from mechanisms.tables.priors import Prior, Weights, leaf_weights
 

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.core.arguments import Floats
-from mechanisms.tables.formats import FAR, NoiseLike, Seen, node_name
 from mechanisms.tables.lattice import fill_lattice, four_points
+from mechanisms.tables.likelihoods import FAR, NoiseLike, Seen, node_name
 from mechanisms.tables.messages import add_windows
 from mechanisms.tables.posterior import TablePosterior
 from mechanisms.tables.priors import GroupGrids, Prior, PriorGrid, leaf_weights, negative_binomial

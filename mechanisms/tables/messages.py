@@ -32,7 +32,7 @@ from scipy import fft
 from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import Factors
+from mechanisms.tables.likelihoods import Factors
 from mechanisms.tables.priors import Weights
 
 CUT = 1e-19  # largest share of a message that is omitted at each end

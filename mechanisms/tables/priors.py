@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from mechanisms.core.arguments import Floats, Integers, describe, real_array, validate_positive
-from mechanisms.tables.formats import FAR, validate_count
+from mechanisms.tables.likelihoods import FAR, validate_count
 
 
 @dataclass(frozen=True)

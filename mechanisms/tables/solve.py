@@ -8,7 +8,7 @@ import numpy as np
 
 from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables.forest import Forest
-from mechanisms.tables.formats import FAR, LARGEST
+from mechanisms.tables.likelihoods import FAR, LARGEST
 from mechanisms.tables.messages import Plan, VanishedError
 from mechanisms.tables.priors import Weights
 from mechanisms.tables.solution import Solution, Start

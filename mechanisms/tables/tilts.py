@@ -20,7 +20,7 @@ import numpy as np
 from mechanisms.core.arguments import Floats, Integers
 from mechanisms.tables import kernels
 from mechanisms.tables.forest import Forest, select
-from mechanisms.tables.formats import FAR, GAUSSIAN, LARGEST, RANDOM, Factors
+from mechanisms.tables.likelihoods import FAR, GAUSSIAN, LARGEST, RANDOM, Factors
 from mechanisms.tables.priors import Weights, log_coefficient
 
 _AROUND = 12.0  # distance between counts of similar tilts at which searches start

@@ -1,7 +1,7 @@
 """Validated tables of counts that add up on a tree, given noisy values at any of its nodes.
 
 Leaves have independent priors w(x), a node is the sum of its children, and a measured node v contributes the likelihood
-g_v(y_v | x_v). `solve` computes the posterior, `formats` contains the likelihoods and `priors` the weights. Every
+g_v(y_v | x_v). `solve` computes the posterior, `likelihoods` contains those and `priors` the weights. Every
 error is raised before anything is computed.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats, Integers, describe, real_array
 from mechanisms.core.noise import Exact, Noise
 from mechanisms.tables.forest import Forest, grow_forest, select
-from mechanisms.tables.formats import (
+from mechanisms.tables.likelihoods import (
     FAR,
     FORMATS,
     Factors,

@@ -15,7 +15,7 @@ from scipy import special
 
 from mechanisms.core.noise import Noise
 from mechanisms.tables import Suppressed
-from mechanisms.tables.formats import likelihoods
+from mechanisms.tables.likelihoods import likelihoods
 from studies.own_data.published_values import Published
 
 _SMALL = 10  # number of values below one standard deviation of which some should be negative

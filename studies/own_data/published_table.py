@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mechanisms.core.noise import EXACT, Exact, Noise
-from mechanisms.tables.formats import Seen
+from mechanisms.tables.likelihoods import Seen
 from pipeline.errors import BadInputError, unknown
 from studies.csv_frame import read_frame, require_file
 from studies.own_data.published_checks import find_warnings

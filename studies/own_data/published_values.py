@@ -12,7 +12,7 @@ import pandas as pd
 
 from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
-from mechanisms.tables.formats import Seen
+from mechanisms.tables.likelihoods import Seen
 from pipeline.errors import BadInputError, suggest, unknown
 from pipeline.tables.cells import map_distinct, parse_decimal, parse_double
 
