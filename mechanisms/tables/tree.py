@@ -1,8 +1,8 @@
 """Validated tables of counts that add up on a tree, given noisy values at any of its nodes.
 
 Leaves have independent priors w(x), a node is the sum of its children, and a measured node v contributes the likelihood
-g_v(y_v | x_v). `solve` computes the posterior, `likelihoods` contains those and `priors` the weights. Every
-error is raised before anything is computed.
+g_v(y_v | x_v), see `likelihoods`; `priors` contains the weights, and `solve` computes the posterior. Every error is
+raised before anything is computed.
 """
 
 from __future__ import annotations
