@@ -171,9 +171,9 @@ class GramNoise:
 
     @property
     def variance(self) -> float:
-        """Variance of an entry of the diagonal; others have it with Laplace noise, and half of it with Gaussian noise."""
+        """Variance of an entry of the diagonal; off it, the same with Laplace noise, and half with Gaussian noise."""
         if self.name == "k-norm":
-            raise ValueError("noise must be laplace or gaussian for a variance in closed form, got k-norm; simulate it")
+            raise ValueError("noise must be laplace or gaussian to have a known variance, got k-norm; simulate it")
         return Noise(self.name, self.scale).density_variance
 
     @property
