@@ -2,9 +2,9 @@
 
 `table_posterior` computes the posterior of all counts of a tree by convolutions, and `fit_prior` a weighted grid of
 priors. `priors` contains the priors of the leaves, and `likelihoods` the likelihoods of values that were clipped,
-rounded or suppressed. `crossed_posterior` draws counts whose measured margins are no tree. `tree` validates tables, and `forest`
-pairs the children of their nodes. `solve` computes tables by the `messages` of their nodes, with `tilts` that centre
-them and the loops of `kernels`.
+rounded or suppressed. `crossed_posterior` draws counts whose measured margins are no tree. `tree` validates tables, and
+`forest` pairs the children of their nodes. `solve` computes tables by the `messages` of their nodes, with `tilts` that
+centre them and the loops of `kernels`.
 """
 
 from mechanisms.core.noise import EXACT
