@@ -120,6 +120,7 @@ class GramMethod(Entry):
 
     run: Callable[..., None] = field(kw_only=True, repr=False)  # kernel
     noises: tuple[str, ...] = field(default=_ALL, kw_only=True)  # supported noises
+    takes_ends_for_clamped: bool = field(default=False, kw_only=True)  # values at ends stand for any beyond them
     is_control: bool = field(default=False, kw_only=True)  # draws are not exact for a stated joint model
     prior: type[RegressionPrior] | type[ConjugatePrior] = field(default=RegressionPrior, kw_only=True, repr=False)
     thinning: int = field(default=5, kw_only=True)  # number of iterations per draw
@@ -144,7 +145,7 @@ GRAM_METHODS: dict[str, GramMethod] = register(
         run=run_noise_aware, noises=_MIXED, style=Style("purple", "D")),
     GramMethod(
         "data-augmentation", "Exact for clamped normal records.",
-        run=augment_records, thinning=10, style=Style("green", "^")),
+        run=augment_records, takes_ends_for_clamped=True, thinning=10, style=Style("green", "^")),
     GramMethod(
         "normal-covariates-records", "Regression of the n records.",
         run=partial(run_normal_covariates, True, False), is_control=True, thinning=20, style=Style("blue", "h")),

@@ -266,8 +266,8 @@ def regression_from_release(
     if release.noise.p != box.p:
         raise ValueError(f"a release must have {box.p} columns, as the bounds, got {release.noise.p}; pass its columns")
     entry = find_entry(GRAM_METHODS, method, "method")
-    if method == "data-augmentation":
-        _warn_if_clamped(release, box)
+    if entry.takes_ends_for_clamped:
+        _warn_if_wide(method, release, box)
     for factor in (1, 4, _LONGEST):
         draws = sample_gram(rng, method, release, prior, n_burn_in=500 * factor, thinning=entry.thinning * factor)
         variances = draws[..., box.p + 1 :].reshape(-1, box.p - 1)
@@ -282,13 +282,13 @@ def regression_from_release(
     return posterior
 
 
-def _warn_if_clamped(release: GramRelease, box: PublicBox) -> None:
+def _warn_if_wide(method: str, release: GramRelease, box: PublicBox) -> None:
     """Warn about columns whose released mean squares are those of many values near the ends of their ranges."""
     at_least = (np.diag(release.noisy)[1:] - 2.0 * release.noise.variance**0.5) / release.n
     wide = [name for name, mean_square in zip(box.names, at_least, strict=True) if mean_square > _SPREAD]
     if wide:
         warn(
-            "data-augmentation takes values at the ends of a range for clamped ones, got columns that fill their "
+            f"{method} takes values at the ends of a range for clamped ones, got columns that fill their "
             f"ranges: {', '.join(wide)}; if nothing was clamped, as with zeros and ones, coefficients are wrong: use "
             "normal-covariates",
             stacklevel=3,

@@ -48,7 +48,7 @@ def solve(
     for start_of_search, with_spikes in searches:
         attempts = _Attempts(table, start_of_search, with_spikes)
         attempts.run_all(tolerance)
-        if attempts.best.error <= max(_LARGEST, tolerance):
+        if attempts.has_result_within(tolerance):
             break
     return attempts.best_solution(tolerance)
 
@@ -110,7 +110,11 @@ class _Attempts:
     @property
     def has_result(self) -> bool:
         """True if the best attempt is accurate enough to be returned."""
-        return self.best.error <= _LARGEST
+        return self.has_result_within(0.0)
+
+    def has_result_within(self, tolerance: float) -> bool:
+        """Return True if the best attempt is accurate enough to be returned, or its error at most `tolerance`."""
+        return self.best.error <= max(_LARGEST, tolerance)
 
     @property
     def is_accurate(self) -> bool:
@@ -171,7 +175,7 @@ class _Attempts:
 
     def best_solution(self, tolerance: float) -> Solution:
         """Return the solution of the best attempt; raise ValueError if its error is too large."""
-        if self.best.error > max(_LARGEST, tolerance):
+        if not self.has_result_within(tolerance):
             raise ValueError(
                 f"the measurements must be possible together, got a table of {len(self.table.forest.levels)} levels "
                 "that contradict each other beyond double precision; check the values and scales of the noise, and "

@@ -253,9 +253,9 @@ def _skewed_ratios(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]
     for ds in (summaries[panel] for panel in SKEWED if panel in summaries):
         mean = mean_distance(ds)[0]
         ratio = private_rivals(mean / mean.sel(mechanism="k-norm", drop=True))
-        for shares in (
-            shares for shares in ds["shares"].values.tolist() if tuple(sorted(entries(shares))[::-1]) == entries(shares)
-        ):
+        for shares in ds["shares"].values.tolist():
+            if tuple(sorted(entries(shares))[::-1]) != entries(shares):
+                continue
             ratio_at_shares = ratio.sel(shares=shares).dropna("mechanism", how="all")
             parts[f"shares {shares}"] = ds.sel(shares=shares, mechanism=ratio_at_shares["mechanism"]).assign(
                 ratio=ratio_at_shares

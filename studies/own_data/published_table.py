@@ -11,7 +11,7 @@ import pandas as pd
 
 from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables.likelihoods import Seen
-from pipeline.errors import BadInputError, unknown
+from pipeline.errors import BadInputError, as_bad_input, unknown
 from studies.csv_frame import read_frame, require_file
 from studies.own_data.published_checks import find_warnings
 from studies.own_data.published_values import Published, read_published, refuse
@@ -140,10 +140,8 @@ def read_table(
     )
     if all(kind is None for kind in table.noise):
         raise BadInputError(f"{value} must be given for a cell that is no sum of others, got none; check totals")
-    try:
+    with as_bad_input():  # a value that its format does not allow
         return table._replace(warnings=tuple(find_warnings(measured, parents, first, table.names)))
-    except ValueError as error:  # a value that its format does not allow
-        raise BadInputError(str(error)) from None
 
 
 def _require_columns(

@@ -18,6 +18,7 @@ import numpy as np
 
 from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise, gram_sums
+from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.private_regression import regression_from_release, release_sums, require_gram_method
 from mechanisms.regression.width_forecast import Guess, WidthForecast, require_support
 from mechanisms.release import CheckedRelease, Rehearsal, require_opendp
@@ -133,6 +134,8 @@ def answer_regression(options: RegressionOptions) -> None:
     kept = (options.table, options.release, options.ledger)
     require_file("output", options.output, ".json", ".csv", ".nc", kept=kept)
     require_file("plot", options.plot, ".svg", ".png", kept=kept)
+    with as_bad_input():
+        require_gram_method(options.method)
     if options.release is None:
         stored, rng = _release_table(options, account)
         account_lines = account.describe_rest()
@@ -142,8 +145,6 @@ def answer_regression(options: RegressionOptions) -> None:
                 "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
                 "nothing; omit them"
             )
-        with as_bad_input():
-            require_gram_method(options.method)
         stored, rng, account_lines = load_release(options.release), np.random.default_rng(), []
         stored.show(options.json)
     try:
@@ -189,16 +190,15 @@ def prepare(request: RegressionRequest, cluster: Profile, is_rehearsal: bool) ->
         table = open_table(path, target, request.features, encoders, request.markers)
         box = _find_box(path, target, table.columns, request.ranges, literals)
         noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, request.epsilon, delta)
+        indicators = set(box.names) - set(table.columns)
+        if indicators and GRAM_METHODS[request.method].takes_ends_for_clamped:
+            raise BadInputError(
+                f"--method must not be {request.method} with --levels, whose indicators it takes for clamped values, "
+                f"got levels of {', '.join(literals)}; use normal-covariates"
+            )
         n = table.rows.shape[0]
         if request.drops_missing:
             n = reduce_rows([table.rows], _count_complete, _add, cluster)
-        require_gram_method(request.method)
-        indicators = set(box.names) - set(table.columns)
-        if indicators and request.method == "data-augmentation":
-            raise BadInputError(
-                "--method must not be data-augmentation with --levels, whose indicators it takes for clamped values, "
-                f"got levels of {', '.join(literals)}; use normal-covariates"
-            )
         forecast = require_support(box, n, noise, request.guesses, indicators, request.level)
     n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
     return Prepared(table, n, n_levels, box, noise, guarantee, forecast, cluster)

@@ -103,11 +103,9 @@ class Selection:
             frame = shown.frame(long).drop(columns=constants).astype(object)
             n_names = list(frame).index("measure") + 1
             columns = {measure: set(shown._columns(measure).values()) for measure in self.measures}
-            for measure, others in (
-                (measure, set().union(*columns.values()) - columns_of_measure)
-                for measure, columns_of_measure in columns.items()
-            ):
-                frame.loc[frame["measure"] == measure, sorted(others)] = ""  # statistics that the measure does not have
+            for measure, columns_of_measure in columns.items():
+                others = set().union(*columns.values()) - columns_of_measure  # statistics that the measure lacks
+                frame.loc[frame["measure"] == measure, sorted(others)] = ""
             frame.iloc[:, :n_names] = frame.iloc[:, :n_names].fillna("")  # outputs that it does not have
         else:
             names = list(map(str, self.summary["n_ok"].dims or self.summary.dims))  # a single cell has a row per output

@@ -1,6 +1,7 @@
 """Tests of private regression in one call."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -149,7 +150,10 @@ def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
 def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
     x, y = table(40)
     bounds = {"x": (9.0, 12.0), "y": (-2.0, 6.0)}
-    private_regression(x, y, bounds, 20.0, method="data-augmentation", rehearsal_seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior = private_regression(x, y, bounds, 20.0, method="data-augmentation", rehearsal_seed=1)
+    assert posterior.method == "data-augmentation"
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,23 @@ def test_bad_input_spends_nothing(regress, monkeypatch, words, message):
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*LEVELS, "--method", "data-augmentation"), "--method must not be data-augmentation with --levels"),
+        ((*AT, "--seed", 1, "--method", "naive"), "got naive; its intervals are not calibrated"),
+    ],
+)
+def test_methods_that_do_not_suit_are_refused_before_rows_are_read(regress, monkeypatch, words, message):
+    def read(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(regression, "reduce_rows", read)
+    code, out, err = regress(*words, "--missing", "drop")
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize(
     ("features", "words", "message"),
     [
         ("g,g=B", ("--levels", "g=A,B", "--range", "g=B=0:1"), "columns must have different names, got g=B twice"),
