@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mechanisms.core.arguments import Floats, Integers, find_entry, validate_integer, validate_number
+from mechanisms.core.arguments import Floats, Integers, find_entry, returned_array, validate_integer, validate_number
 from mechanisms.core.conjugate import validate_prior
 from mechanisms.core.noise import calibrated_noise
 from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
@@ -303,7 +303,7 @@ def _find_rows(atoms: Floats, rows: Floats) -> Integers:
 
 def _occurs(event: Callable[[Floats], ArrayLike], rows: Floats) -> Integers:
     """Return 1 for the rows in a declared event, and 0 for all others."""
-    occurs = np.asarray(event(rows))
+    occurs = returned_array("an event", event(rows))
     if occurs.shape != (len(rows),) or occurs.dtype != np.bool_:
         raise ValueError(
             f"an event must return {len(rows)} Booleans, got {occurs.dtype}, {occurs.shape}; return one per draw"
@@ -320,7 +320,7 @@ def _encode(rows: Floats, edges: tuple[Floats, ...]) -> Integers:
 
 
 def _rows(samples: ArrayLike, size: int) -> Floats:
-    rows = np.asarray(samples, dtype=np.float64)
+    rows = returned_array("a sampler", samples).astype(np.float64, copy=False)
     if rows.ndim not in (1, 2) or len(rows) != size or np.any(np.isnan(rows)):
         raise ValueError(f"samples must be {size} rows without NaN, got shape {rows.shape}; return one draw per row")
     return rows.reshape(size, -1)

@@ -124,6 +124,13 @@ def record_array(name: str, values: ArrayLike) -> Floats:
     return real_array(name, np.asarray(array, dtype=np.float64) if is_boolean else array)
 
 
+def returned_array(function: str, values: ArrayLike) -> NDArray[Any]:
+    """Return what a function of the user returned as an array, which may have any dtype but no masked entries."""
+    if _has_masked(values):
+        raise ValueError(f"{function} must return an array without a mask, got masked entries; remove or replace them")
+    return np.asarray(values)
+
+
 def _has_masked(values: Any) -> bool:
     """Return True if entries are masked, also within lists, and in objects that convert to masked arrays."""
     if hasattr(values, "__dask_graph__"):

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core import divergences
-from mechanisms.core.arguments import Floats, Integers, validate_integer, validate_number
+from mechanisms.core.arguments import Floats, Integers, returned_array, validate_integer, validate_number
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
 
 # largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core
@@ -140,7 +140,7 @@ def format_value(value: Any) -> str:
 
 def _distribution(distributions: OutputDistributions, index: int) -> Floats:
     """Return the log-pmf at a data set; raise ValueError if the shape is wrong or the pmf does not sum to 1."""
-    distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
+    distribution = returned_array("log_pmf", distributions.log_pmf(index)).astype(np.float64, copy=False)
     where = f"at data set {format_value(distributions.datasets[index])}"
     if distribution.shape != (len(distributions.outputs),):
         raise ValueError(

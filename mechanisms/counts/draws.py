@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc
 
-from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers, returned_array
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, rank_candidates
 from mechanisms.core.exact_losses import ROUNDING, Witness
 from mechanisms.counts.mechanism import CountRelease, Mechanism, validate_draws
@@ -107,6 +107,7 @@ def compare_draws(draws: Integers, log_pmf: Floats) -> DrawComparison:
     if draws.dtype.kind not in "iu":
         raise ValueError(f"draws must be integers, got {draws.dtype}; pass released counts")
     n, k = int(draws[0].sum()), draws.shape[1]
+    log_pmf = returned_array("log_pmf", log_pmf)
     if log_pmf.shape != (count_candidates(n, k),):
         raise ValueError(
             f"log_pmf must have shape ({count_candidates(n, k)},), got {log_pmf.shape}; pass one per output"
@@ -368,7 +369,7 @@ def _from_uniforms(release: CountRelease, uniforms: Floats) -> Integers:
 
 
 def _valid(sampler: Sampler, draw: Callable[[], ArrayLike], release: CountRelease, size: int) -> Integers:
-    drawn = _guarded(sampler, lambda: np.asarray(draw()))
+    drawn = _guarded(sampler, draw)
     try:
         return validate_draws(drawn, size, release.n, release.k)
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.core.arguments import Floats, Integers, validate_integer
+from mechanisms.core.arguments import Floats, Integers, returned_array, validate_integer
 from mechanisms.core.conjugate import (
     enumerate_candidates,
     rank_candidates,
@@ -184,12 +184,14 @@ class SampledCounts(CountRelease):
         raise ValueError("the mechanism can only be sampled, and has no pmf; audit it by sampled_bound")
 
     def _draw(self, rng: np.random.Generator, size: int) -> Integers:
-        drawn = np.asarray(self.sampler(rng, self.counts.copy(), self.epsilon, self.delta, size))
-        return validate_draws(drawn, size, self.n, self.k)
+        return validate_draws(
+            self.sampler(rng, self.counts.copy(), self.epsilon, self.delta, size), size, self.n, self.k
+        )
 
 
-def validate_draws(drawn: NDArray[Any], size: int, n: int, k: int) -> Integers:
+def validate_draws(draws: ArrayLike, size: int, n: int, k: int) -> Integers:
     """Return draws as int64 if they are `size` counts of n records in k categories."""
+    drawn = returned_array("a sampler", draws)
     is_valid = drawn.shape == (size, k) and drawn.dtype.kind in "iu"
     if not (is_valid and np.all(drawn >= 0) and np.all(drawn.sum(axis=1) == n)):
         raise ValueError(

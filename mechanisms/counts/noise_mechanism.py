@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, Integers
+from mechanisms.core.arguments import Floats, Integers, returned_array
 from mechanisms.core.conjugate import require_at_most
 from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.candidates import require_uniforms
@@ -134,7 +134,7 @@ def noise_mechanism(
 @lru_cache(maxsize=8)
 def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -> _Table:
     z = np.arange(-REACH, REACH + 1)
-    logs = np.array(log_pmf(z, epsilon), dtype=np.float64)
+    logs = returned_array("log_pmf", log_pmf(z, epsilon)).astype(np.float64)
     if logs.shape != z.shape or np.any(np.isnan(logs) | (logs == np.inf)) or not np.any(np.isfinite(logs)):
         raise ValueError(
             f"log_pmf must return {z.size:,} log probabilities < inf, not all -inf, got shape {logs.shape} or invalid "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.core.arguments import Floats, Integers, real_array, require_generator, validate_integer
+from mechanisms.core.arguments import Floats, Integers, real_array, require_generator, returned_array, validate_integer
 from mechanisms.core.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.core.sums import weighted_sum
@@ -362,7 +362,7 @@ def _joint_with_root(table: TablePosterior, root: Integers) -> dict[int, Floats]
 
 def evaluate_draws(function: Callable[[Integers], Any], draws: Integers) -> Evaluation:
     """Return the posterior of a function from draws of its argument."""
-    values = np.asarray(function(draws))
+    values = returned_array("function", function(draws))
     if values.dtype.kind not in "biuf":
         raise ValueError(f"function must return real numbers, got an array of {values.dtype.name}; convert the values")
     values = values.astype(np.float64)
