@@ -1,10 +1,8 @@
-"""Options of a run, declared once for `run`, `submit`, `resume` and `extend`, in Python and as commands."""
+"""Options of `run`, `submit`, `resume` and `extend`, validated once."""
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from inspect import Parameter, signature
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
@@ -18,13 +16,16 @@ from pipeline.stores.asked import Share
 
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
 
+StudyLike: TypeAlias = Study | StudySource | str
+Trials: TypeAlias = int | Mapping[str, int] | None
+ProgressLike: TypeAlias = Callable[[Any], Any] | bool  # `pipeline.progress.Progress`, or True for a bar on a terminal
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Options of a run; see `pipeline.run`, `extend` and `resume` for their meaning."""
 
-    study: Study | StudySource | str | None = None  # of an existing store
-    trials: int | Mapping[str, int] | None = None
+    trials: Trials = None
     seed: int | None = None
     panels: Iterable[str] = ()
     values: Values | None = None
@@ -37,7 +38,7 @@ class RunOptions:
     retry: Collection[Status] = ()
     allow_failures: bool = False
     accept_edited_study: bool = False
-    progress: Callable[[Any], Any] | bool = True  # `pipeline.progress.Progress`, or True for a bar on a terminal
+    progress: ProgressLike = True
     chosen_cluster: ChosenCluster = field(init=False)
     """Profile that `cluster` names, or client or cluster of the user."""
 
@@ -61,38 +62,3 @@ class RunOptions:
         object.__setattr__(self, "chosen_cluster", choose_cluster(self.cluster))
         if self.cluster is None:  # copies of these options keep the choice
             object.__setattr__(self, "cluster", self.chosen_cluster)
-
-
-_P = ParamSpec("_P")
-_A = TypeVar("_A")
-_B = TypeVar("_B")
-_R = TypeVar("_R")
-
-
-class _Declare(Protocol[_P]):
-    @overload
-    def __call__(self, function: Callable[[_A, RunOptions], _R]) -> Callable[Concatenate[_A, _P], _R]: ...
-    @overload
-    def __call__(self, function: Callable[[_A, _B, RunOptions], _R]) -> Callable[Concatenate[_A, _B, _P], _R]: ...
-
-
-def takes(options: Callable[_P, RunOptions], *omitted: str) -> _Declare[_P]:
-    """Return a decorator for a function of some arguments and `RunOptions`, which takes the options as keywords."""
-    make: Any = options  # the class, whose parameters type checkers then know as those of the decorated function
-    known = [one for one in fields(make) if one.init and one.name not in omitted]
-    keywords = [Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type) for one in known]
-
-    def declare(function: Any) -> Any:
-        own = signature(function)
-        *first, _ = own.parameters.values()
-        declared = own.replace(parameters=[*first, *keywords])
-
-        @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
-            bound = declared.bind(*args, **given).arguments
-            return function(*(bound.pop(one.name) for one in first), make(**bound))
-
-        call.__signature__ = declared  # type: ignore[attr-defined]
-        return call
-
-    return declare

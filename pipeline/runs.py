@@ -4,21 +4,40 @@ Invalid values, clusters and stores raise an error before anything is written.
 """
 
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from pipeline.blocks.evaluate import Status
+from pipeline.clusters.user_cluster import ClusterChoice
 from pipeline.computation import Computation, compute_pending
 from pipeline.declare.source import StudySource
-from pipeline.declare.study import Study
+from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
 from pipeline.growth import Growth
-from pipeline.options import OTHERS_THAN_UNTIL, RunOptions, takes
+from pipeline.options import OTHERS_THAN_UNTIL, ProgressLike, RunOptions, StudyLike, Trials
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.asked import read_goal
 from pipeline.stores.store import ResultStore, open_to_change
 
 
-@takes(RunOptions, "study", "retry")
-def run(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
+def run(
+    study: StudyLike,
+    store: str | os.PathLike[str],
+    *,
+    trials: Trials = None,
+    seed: int | None = None,
+    panels: Iterable[str] = (),
+    values: Values | None = None,
+    cluster: ClusterChoice = None,
+    time_limit: float | None = None,
+    until: str | None = None,
+    at_most: int | None = None,
+    within: float | None = None,
+    share: str | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+    progress: ProgressLike = True,
+) -> ResultStore:
     """Run a study, or continue an earlier run with the same spec.
 
     Parameters
@@ -72,11 +91,35 @@ def run(study: Study | StudySource | str, store: str | os.PathLike[str], options
     ...     store.complete
     True
     """
+    options = RunOptions(
+        trials=trials,
+        seed=seed,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        time_limit=time_limit,
+        until=until,
+        at_most=at_most,
+        within=within,
+        share=share,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
     return compute(configured_computation(study, store, options))
 
 
-@takes(RunOptions, "trials", "seed", "panels", "values", "until", "at_most", "within", "share")
-def resume(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
+def resume(
+    store: str | os.PathLike[str],
+    *,
+    study: StudyLike | None = None,
+    cluster: ClusterChoice = None,
+    time_limit: float | None = None,
+    retry: Collection[Status] = (),
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+    progress: ProgressLike = True,
+) -> ResultStore:
     """Compute the pending trials of a store, and continue an interrupted run with `until` towards its target.
 
     Parameters
@@ -107,13 +150,35 @@ def resume(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
     ...     resume(run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])).complete
     True
     """
+    options = RunOptions(
+        cluster=cluster,
+        time_limit=time_limit,
+        retry=retry,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
     existing = open_to_change(store)
-    source, study = study_of(existing, options.study, options.accept_edited_study)
-    return compute(resumed_computation(existing, source, study, options))
+    source, configured = study_of(existing, study, accept_edited_study)
+    return compute(resumed_computation(existing, source, configured, options))
 
 
-@takes(RunOptions, "seed", "share", "retry")
-def extend(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
+def extend(
+    store: str | os.PathLike[str],
+    *,
+    study: StudyLike | None = None,
+    trials: Trials = None,
+    panels: Iterable[str] = (),
+    values: Values | None = None,
+    cluster: ClusterChoice = None,
+    time_limit: float | None = None,
+    until: str | None = None,
+    at_most: int | None = None,
+    within: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+    progress: ProgressLike = True,
+) -> ResultStore:
     """Add trials, factor values or methods to a store; stored numbers do not change.
 
     A repeated call after an interruption continues the extension.
@@ -149,16 +214,29 @@ def extend(store: str | os.PathLike[str], options: RunOptions) -> ResultStore:
     ...     extend(store, trials=8).spec["panels"]["k2"]["trials"]
     8
     """
-    if options.until is not None and options.values:
+    options = RunOptions(
+        trials=trials,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        time_limit=time_limit,
+        until=until,
+        at_most=at_most,
+        within=within,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+        progress=progress,
+    )
+    if until is not None and values:
         raise BadInputError(OTHERS_THAN_UNTIL)
     existing, asked = open_to_change(store), None
     if existing.share is not None:
         raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
-    source, configured = study_of(existing, options.study, options.accept_edited_study)
-    if options.until is None:
+    source, configured = study_of(existing, study, accept_edited_study)
+    if until is None:
         names = tuple(options.panels)
-        configured = configured.extended(source.load(), options.trials, options.values or {}, names)
-        if options.trials is not None:  # the panels ask for all trials from now on
+        configured = configured.extended(source.load(), trials, values or {}, names)
+        if trials is not None:  # the panels ask for all trials from now on
             asked = {name: one for name, one in existing.asked.items() if names and name not in names}
     return compute(Computation(source, configured, store, existing, options, asked))
 

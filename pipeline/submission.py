@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,12 +23,12 @@ from pipeline.clusters.profiles import Profile, split_choice
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, UserCluster, choose_cluster
 from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
-from pipeline.declare.study import Study
+from pipeline.declare.study import Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution import driver_task
 from pipeline.execution.tasks import unship
 from pipeline.faults import explain
-from pipeline.options import RunOptions, takes
+from pipeline.options import RunOptions, StudyLike, Trials
 from pipeline.runs import compute, configured_computation, resumed_computation
 from pipeline.stores.asked import Asked
 from pipeline.stores.files import open_files
@@ -94,8 +94,22 @@ class _Order:
     record: Mapping[str, Any]
 
 
-@takes(RunOptions, "study", "share", "retry", "progress")
-def submit(study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions) -> Submission | None:
+def submit(
+    study: StudyLike,
+    store: str | os.PathLike[str],
+    *,
+    trials: Trials = None,
+    seed: int | None = None,
+    panels: Iterable[str] = (),
+    values: Values | None = None,
+    cluster: ClusterChoice = None,
+    time_limit: float | None = None,
+    until: str | None = None,
+    at_most: int | None = None,
+    within: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+) -> Submission | None:
     """Submit a study to a scheduler that computes it independently of this process.
 
     Parameters
@@ -119,11 +133,24 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
     ExecutionError
         If the scheduler or the workers cannot compute the study.
     """
-    cluster = options.chosen_cluster
-    if not cluster.outlives_process:
+    options = RunOptions(
+        trials=trials,
+        seed=seed,
+        panels=panels,
+        values=values,
+        cluster=cluster,
+        time_limit=time_limit,
+        until=until,
+        at_most=at_most,
+        within=within,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+    )
+    chosen = options.chosen_cluster
+    if not chosen.outlives_process:
         raise BadInputError(
             "cluster must be a profile with the address of a running scheduler, or a client of one, got "
-            f"{cluster.label}, whose scheduler ends with this process; use 'run' instead, or start a scheduler with "
+            f"{chosen.label}, whose scheduler ends with this process; use 'run' instead, or start a scheduler with "
             "'dask scheduler'"
         )
     computation = configured_computation(study, store, options)
@@ -136,8 +163,8 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
     record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
     record |= {
         "submission": identifier,
-        "address": cluster.address,
-        "cluster": recorded_choice(options.cluster, cluster),
+        "address": chosen.address,
+        "cluster": recorded_choice(options.cluster, chosen),
     }
     order = _Order(
         identifier,
@@ -146,7 +173,7 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
         url,
         replace(
             computation.options,
-            cluster=Profile(cluster.name, address=cluster.address),  # only this process needs its security
+            cluster=Profile(chosen.name, address=chosen.address),  # only this process needs its security
             values=None,
             trials=None,
             progress=False,
@@ -154,7 +181,7 @@ def submit(study: Study | StudySource | str, store: str | os.PathLike[str], opti
         computation.asked,
         record,
     )
-    with connect(cluster) as client:
+    with connect(chosen) as client:
         if not driver_task.start_driver(client, identifier, drive, order):
             return None
         try:

@@ -21,20 +21,31 @@ from studies.output import ERRORS, fail, say
 from studies.report.summaries import state_of
 
 
-def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> NoReturn:
-    """Run every study, each with its store in a folder, also after failures of others; `how` is for `pipeline.run`."""
-    conduct = how | {"cluster": load_cluster(how["cluster"])}
+def run_all(
+    folder: str, scale: str, seed: int | None, cluster: str | None, time_limit: float | None, allow_failures: bool
+) -> NoReturn:
+    """Run every study, each with its store in a folder, also after failures of others."""
+    conduct = {"cluster": cluster, "time_limit": time_limit, "allow_failures": allow_failures}
+    profile = load_cluster(cluster)
     display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)))
-    again = _command(folder, scale, seed, **how)
+    again = _command(folder, scale, seed, conduct)
     unfinished: list[str] = []
     n_failed = 0
     for number, name in enumerate(STUDIES, 1):
         label = f"{name} ({number} of {len(STUDIES)})"
         before, started = display.n_done, time.monotonic()
         try:
+            path = store_path(folder, name)
             with display.begin(name, label):
-                path, arguments = store_path(folder, name), configure(STUDIES[name], scale, seed)
-                pipeline.run(find_study(name, MODULES), path, progress=display, **arguments, **conduct)
+                pipeline.run(
+                    find_study(name, MODULES),
+                    path,
+                    **configure(STUDIES[name], scale, seed),
+                    cluster=profile,
+                    time_limit=time_limit,
+                    allow_failures=allow_failures,
+                    progress=display,
+                )
             state = state_of(ResultStore.open(path))
         except KeyboardInterrupt:
             fail(f"committed blocks are kept; continue with: {again}", 130)
@@ -69,9 +80,9 @@ def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, Pe
     return planned
 
 
-def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
+def _command(folder: str, scale: str, seed: int | None, conduct: Mapping[str, Any]) -> str:
     """Return the shell command that resumes the run of all studies."""
-    resumed = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
+    resumed = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **conduct}
     options = {f"--{name.replace('_', '-')}": value for name, value in resumed.items() if value is not None}
     words = ((name, value) if value is not True else (name,) for name, value in options.items() if value is not False)
     return command("run", "all", *itertools.chain.from_iterable(words))

@@ -1,8 +1,22 @@
 """The commands ``mean``, ``proportion``, ``histogram`` and ``count``: releases from a user's table."""
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from studies.commands.options import RELEASE, argument, option, takes
+from studies.commands.options import (
+    Budget,
+    Json,
+    Ledger,
+    MissingTexts,
+    Plot,
+    RehearsalSeed,
+    Yes,
+    argument,
+    option,
+)
+
+if TYPE_CHECKING:
+    from studies.own_data.estimate_requests import EstimateOptions
 
 File = Annotated[str, argument("FILE", "Private records, one per row: .csv, .csv.gz, .parquet or .zarr.")]
 Epsilon = Annotated[float, option("Privacy loss of the release, in nats.")]
@@ -20,7 +34,6 @@ Where = Annotated[
 ]
 
 
-@takes("na", "plot", *RELEASE)
 def mean(
     file: File,
     column: Column,
@@ -35,34 +48,60 @@ def mean(
     ] = None,
     bounds_epsilon: Annotated[float | None, option("Additional privacy loss of --range auto, in nats.")] = None,
     unit: Annotated[str, option("Unit of the values, such as EUR, for the output.")] = "",
-    **shared: Any,
+    na: MissingTexts = None,
+    plot: Plot = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
 ) -> None:
     """Release the mean of a column, with an interval that accounts for sampling and noise."""
     from studies.own_data.estimate_requests import answer_mean
 
-    answer_mean(file, column, epsilon, limits, bounds_epsilon, unit, **shared)
+    options = _group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json)
+    answer_mean(options, column, limits, bounds_epsilon, unit)
 
 
-@takes("na", "plot", *RELEASE)
-def proportion(file: File, where: Where, epsilon: Epsilon, **shared: Any) -> None:
+def proportion(
+    file: File,
+    where: Where,
+    epsilon: Epsilon,
+    na: MissingTexts = None,
+    plot: Plot = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
+) -> None:
     """Release the probability of a condition in the population from which the rows were drawn.
 
     The interval is central, and contains neither 0 nor 1, even if no row or every row satisfies the condition.
     """
     from studies.own_data.estimate_requests import answer_proportion
 
-    answer_proportion(file, where, epsilon, **shared)
+    answer_proportion(_group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json), where)
 
 
-@takes("na", "plot", *RELEASE)
-def count(file: File, epsilon: Epsilon, where: Where = "", **shared: Any) -> None:
+def count(
+    file: File,
+    epsilon: Epsilon,
+    where: Where = "",
+    na: MissingTexts = None,
+    plot: Plot = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
+) -> None:
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.own_data.estimate_requests import answer_count
 
-    answer_count(file, where, epsilon, **shared)
+    answer_count(_group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json), where)
 
 
-@takes("na", "plot", *RELEASE)
 def histogram(
     file: File,
     column: Column,
@@ -74,7 +113,13 @@ def histogram(
     limits: Annotated[
         str | None, option("--range", "LOW:HIGH", "Public range of numbers, divided into 10 bins, instead.")
     ] = None,
-    **shared: Any,
+    na: MissingTexts = None,
+    plot: Plot = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
 ) -> None:
     """Release the shares of the categories of a column, or of bins of its numbers.
 
@@ -82,4 +127,25 @@ def histogram(
     """
     from studies.own_data.estimate_requests import answer_histogram
 
-    answer_histogram(file, column, epsilon, categories, edges, limits, **shared)
+    options = _group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json)
+    answer_histogram(options, column, categories, edges, limits)
+
+
+def _group(
+    file: str,
+    epsilon: float,
+    na: list[str] | None,
+    plot: Path | None,
+    ledger: str | None,
+    budget: str | None,
+    yes: bool,
+    rehearsal: int | None,
+    json: bool,
+) -> "EstimateOptions":
+    """Return the options that all commands of this module have."""
+    from studies.own_data.estimate_requests import EstimateOptions
+    from studies.own_data.option_groups import BudgetOptions, OutputOptions
+
+    return EstimateOptions(
+        file, epsilon, na, BudgetOptions(ledger, budget, yes, rehearsal), OutputOptions(json=json, plot=plot)
+    )

@@ -1,20 +1,20 @@
-"""Options that the commands share, and the arguments of the pipeline that they stand for."""
+"""Options that the commands share, as types of their parameters, and the values that their texts stand for."""
 
 import re
-from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
-from studies.option_texts import parse_assignments, split_names
+from studies.option_texts import parse_assignments
 
 if TYPE_CHECKING:
     from pipeline.clusters.profiles import Profile
+    from pipeline.declare.source import StudySource
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -48,7 +48,6 @@ StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of
 NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.")]
 Open = Annotated[bool, option("--open", "Open the page in a browser.")]
 Level = Annotated[float, option("Probability of the intervals.")]
-Panels = Annotated[list[str] | None, option("Only this panel; may be repeated.")]
 TABLE = argument("TABLE", "A table: .zarr, .parquet, .csv or .csv.gz.")
 
 
@@ -58,96 +57,51 @@ def profile_option(text: str) -> Any:
 
 
 _SCHEDULER = "Profile with the address of the scheduler of the submission; no other address is connected to."
-Scheduler = Annotated[str | None, profile_option(_SCHEDULER)]
 _UNTIL = "Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'."
-OPTIONS: dict[str, Any] = {
-    "trials": Annotated[int | None, option("Total number of trials per cell.")],
-    "seed": Annotated[int | None, option("Seed of all random streams.")],
-    "values": Annotated[
-        list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
-    ],
-    "until": Annotated[str | None, option("TARGET", _UNTIL)],
-    "at_most": Annotated[int | None, option("N", "Maximum trials per cell, with --until.")],
-    "within": Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")],
-    "share": Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")],
-    "time_limit": Annotated[float | None, option("SECONDS", "Time limit per block or trial.")],
-    "allow_failures": Annotated[
-        bool, option("--allow-failures", "Compute every trial, even if a method fails on all trials.")
-    ],
-    "plot": Annotated[Path | None, option("File for a figure of the posterior, .svg or .png.")],
-    "features": Annotated[str | None, option("A,B", "Explanatory columns; all others by default.")],
-    "na": Annotated[
-        list[str] | None,
-        option("--na", "TEXT", "Text of missing cells, in addition to empty ones and nulls; may be repeated."),
-    ],
-    "ledger": Annotated[str | None, option("FILE", "File with all releases from these records; refuses to exceed it.")],
-    "budget": Annotated[
-        str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")
-    ],
-    "yes": Annotated[bool, option("--yes", "Release without asking.")],
-    "json": Annotated[bool, option("--json", "Print the release as JSON.")],
-    "rehearsal": Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")],
-    "panel": Panels,
-    "cluster": Annotated[
-        str | None, profile_option("Cluster that computes, see 'cluster list'; threads of this process by default.")
-    ],
-    "study": Annotated[
-        str | None,
-        option(
-            "STUDY",
-            "The study; by default that of the store, if it is built in, registered by a package, or in a file that "
-            "you have run before.",
-        ),
-    ],
-    "accept_edited_study": Annotated[
-        bool,
-        option(
-            "--accept-edited-study",
-            "Accept an edited study file, and recompute the failed trials of its earlier versions.",
-        ),
-    ],
-}
-"""Options that several commands have, by the name of the argument."""
+_CLUSTER = "Cluster that computes, see 'cluster list'; threads of this process by default."
+_STUDY = (
+    "The study; by default that of the store, if it is built in, registered by a package, or in a file that you have "
+    "run before."
+)
+_NA = "Text of missing cells, in addition to empty ones and nulls; may be repeated."
 
-RELEASE = ("ledger", "budget", "yes", "rehearsal", "json")
-"""Names of the options of all commands that release a user's own numbers."""
+Scheduler = Annotated[str | None, profile_option(_SCHEDULER)]
+Trials = Annotated[int | None, option("Total number of trials per cell.")]
+Seed = Annotated[int | None, option("Seed of all random streams.")]
+Panels = Annotated[list[str] | None, option("Only this panel; may be repeated.")]
+Assignments = Annotated[
+    list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
+]
+Until = Annotated[str | None, option("TARGET", _UNTIL)]
+AtMost = Annotated[int | None, option("N", "Maximum trials per cell, with --until.")]
+Within = Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")]
+ShareOfRun = Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")]
+Cluster = Annotated[str | None, profile_option(_CLUSTER)]
+TimeLimit = Annotated[float | None, option("SECONDS", "Time limit per block or trial.")]
+AllowFailures = Annotated[
+    bool, option("--allow-failures", "Compute every trial, even if a method fails on all trials.")
+]
+AcceptEditedStudy = Annotated[
+    bool,
+    option(
+        "--accept-edited-study", "Accept an edited study file, and recompute the failed trials of its earlier versions."
+    ),
+]
+DeclaringStudy = Annotated[str | None, option("STUDY", _STUDY)]
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+Features = Annotated[str | None, option("A,B", "Explanatory columns; all others by default.")]
+MissingTexts = Annotated[list[str] | None, option("--na", "TEXT", _NA)]
+Plot = Annotated[Path | None, option("File for a figure of the posterior, .svg or .png.")]
+Ledger = Annotated[str | None, option("FILE", "File with all releases from these records; refuses to exceed it.")]
+Budget = Annotated[str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")]
+Yes = Annotated[bool, option("--yes", "Release without asking.")]
+RehearsalSeed = Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")]
+Json = Annotated[bool, option("--json", "Print the release as JSON.")]
 
 
-def takes(*names: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that declares the named `OPTIONS` for a command, which receives them as ``**options``."""
-    shared = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=False if hint is bool else None, annotation=OPTIONS[name])
-        for name in names
-        for hint in (OPTIONS[name].__origin__,)
-    ]
-
-    def declare(command: _Command) -> _Command:
-        written = signature(command, eval_str=True)
-        typed = [
-            parameter.replace(kind=Parameter.KEYWORD_ONLY)
-            for parameter in written.parameters.values()
-            if parameter.kind is not Parameter.VAR_KEYWORD
-        ]
-        command.__signature__ = written.replace(parameters=[*typed, *shared])  # type: ignore[attr-defined]
-        return command
-
-    return declare
-
-
-def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a command as keyword arguments of functions of the pipeline."""
-    converted = dict(options)
-    if "panel" in options:
-        converted |= {"panels": split_names(converted.pop("panel")), "values": parse_values(options["values"])}
-    if "within" in options:
-        converted["within"] = parse_time(options["within"])
-    if "cluster" in options:
-        converted["cluster"] = load_cluster(options["cluster"])
-    if "study" in options:
-        converted["study"] = None if options["study"] is None else find_study(options["study"], MODULES)
-    return converted
+def find_named(study: str | None) -> "StudySource | None":
+    """Return the study of ``--study``; None if the option is not given, for that of the store."""
+    return None if study is None else find_study(study, MODULES)
 
 
 def load_cluster(cluster: str | None) -> "Profile":

@@ -3,14 +3,13 @@
 import os
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pipeline.errors import BadInputError, command
-from studies.commands.options import Open, StoreOrFolder, arguments, option, takes
+from studies.commands.options import DeclaringStudy, Open, StoreOrFolder, find_named, option
 from studies.output import fail, require_file, require_outside_stores, say, writing
 
 
-@takes("study")
 def report(
     store: StoreOrFolder,
     output: Annotated[
@@ -19,7 +18,7 @@ def report(
     figures: Annotated[Path | None, option("Folder for copies of the figures as SVG and PNG files.")] = None,
     markdown: Annotated[Path | None, option("File for the verdicts as a Markdown table; for folders only.")] = None,
     show: Open = False,
-    **given: Any,
+    study: DeclaringStudy = None,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.resolve import study_of
@@ -32,7 +31,7 @@ def report(
     require_outside_stores("--figures", figures)
     require_outside_stores("--markdown", markdown)
     if is_folder(store):
-        if figures is not None or given["study"] is not None:
+        if figures is not None or study is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
         page = output or _default_page(store, is_folder=True)
         with writing(page):
@@ -50,7 +49,7 @@ def report(
             f"store: {command('report', others[0])}"
         )
     opened = open_complete(store)
-    _, configured = study_of(opened, **arguments(given), accept_edited_study=True)  # no trial is computed
+    _, configured = study_of(opened, find_named(study), accept_edited_study=True)  # no trial is computed
     page = output or _default_page(opened.url)
     with writing(page):
         findings = write_report(opened, configured, page, figures)
@@ -65,12 +64,11 @@ def report(
     _announce(page, f", figures: {figures}" if figures else "", show)
 
 
-@takes("study")
 def serve(
     store: StoreOrFolder,
     port: Annotated[int | None, option("Port on the loopback interface; by default a free one.")] = None,
     show: Open = False,
-    **given: Any,
+    study: DeclaringStudy = None,
 ) -> None:
     """Serve the page of 'report' while a study runs; figures follow the committed results until Ctrl-C."""
     import asyncio
@@ -79,9 +77,9 @@ def serve(
     from studies.folders import is_folder
     from studies.report import live
 
-    if given["study"] is not None and is_folder(store):
+    if study is not None and is_folder(store):
         raise BadInputError(f"--study is for one store, got the folder {store}; omit it")
-    page = live.LivePage(store, **arguments(given))
+    page = live.LivePage(store, find_named(study))
     listening, token = live.listen(port), secrets.token_urlsafe()
     address = f"http://{live.LOOPBACK}:{listening.getsockname()[1]}/{token}/"
     say(f"serving {store} at {address} until Ctrl-C")

@@ -6,13 +6,21 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.errors import BadInputError, command
-from studies.commands.options import Scheduler, StorePath, arguments, option, parse_cell, takes
+from studies.commands.options import (
+    AcceptEditedStudy,
+    DeclaringStudy,
+    Scheduler,
+    StorePath,
+    find_named,
+    option,
+    parse_cell,
+)
 from studies.output import ERRORS, print_columns, print_table, say
 
 if TYPE_CHECKING:
@@ -111,13 +119,13 @@ def _is_abandoned(opened: "ResultStore", cluster: str | None) -> bool:
     return cluster is not None and not submission.is_running(cluster)
 
 
-@takes("study", "accept_edited_study")
 def trial(
     store: StorePath,
     panel: Annotated[str, option("The panel of the trial.")],
     number: Annotated[int, option("--trial", "N", "Index of the trial, from 0.")],
     cell: Annotated[list[str] | None, option("NAME=V", "Value of a data factor; may be repeated.")] = None,
-    **given: Any,
+    study: DeclaringStudy = None,
+    accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
@@ -126,7 +134,7 @@ def trial(
 
     opened = ResultStore.open(store)
     audits = _describe_audits(opened).get(panel, {})
-    _, configured = study_of(opened, **arguments(given))
+    _, configured = study_of(opened, find_named(study), accept_edited_study)
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     measures = list(reruns[0].computed.values)
     rows = [

@@ -1,12 +1,24 @@
 """The commands ``regress`` and ``partition``: regressions on a user's table."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from studies.commands.options import RELEASE, TABLE, Level, option, takes
+from studies.commands.options import (
+    TABLE,
+    Budget,
+    Cluster,
+    Features,
+    Json,
+    Ledger,
+    Level,
+    MissingTexts,
+    Plot,
+    RehearsalSeed,
+    Yes,
+    option,
+)
 
 
-@takes("features", "na", "plot", *RELEASE, "cluster")
 def regress(
     table: Annotated[str | None, TABLE] = None,
     target: Annotated[str | None, option("Response column.")] = None,
@@ -58,23 +70,43 @@ def regress(
         ),
     ] = None,
     output: Annotated[Path | None, option("File for the results, .json, .csv or .nc.")] = None,
-    **shared: Any,
+    features: Features = None,
+    na: MissingTexts = None,
+    plot: Plot = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
+    cluster: Cluster = None,
 ) -> None:
     """Release private regression coefficients with intervals, after a forecast of their widths.
 
     If the release does not resolve the error, its interval is an upper bound. If it does not resolve the spread of a
     feature, intervals rest on the prior, and a line says so.
     """
+    from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
     from studies.own_data.regression import RegressionOptions, answer_regression  # needs Dask arrays
 
     answer_regression(
         RegressionOptions(
-            table, target, epsilon, delta, ranges, levels, guesses, method, missing, level, release, output, **shared
+            columns=ColumnOptions(table, target, features, na),
+            epsilon=epsilon,
+            delta=delta,
+            ranges=ranges,
+            levels=levels,
+            guesses=guesses,
+            method=method,
+            missing=missing,
+            level=level,
+            release=release,
+            cluster=cluster,
+            budget=BudgetOptions(ledger, budget, yes, rehearsal),
+            output=OutputOptions(json=json, plot=plot, path=output),
         )
     )
 
 
-@takes("features", "na", *RELEASE, "cluster")
 def partition(
     table: Annotated[str, TABLE],
     target: Annotated[str, option("Response column.")],
@@ -113,15 +145,39 @@ def partition(
         option("Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default."),
     ] = None,
     output: Annotated[Path | None, option("File for the values, .csv or .json.")] = None,
-    **shared: Any,
+    features: Features = None,
+    na: MissingTexts = None,
+    ledger: Ledger = None,
+    budget: Budget = None,
+    yes: Yes = False,
+    rehearsal: RehearsalSeed = None,
+    json: Json = False,
+    cluster: Cluster = None,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
+    from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
     from studies.own_data.partition import answer_partition  # needs Dask arrays
     from studies.own_data.partition_request import PartitionOptions
 
     answer_partition(
         PartitionOptions(
-            table, target, coefficient, partitions, epsilon, cutoffs, probabilities, method, no_intercept, prior,
-            error_variance, split, mu, ranges, allow_failure, theta, output, **shared,
+            columns=ColumnOptions(table, target, features, na),
+            coefficient=coefficient,
+            partitions=partitions,
+            epsilon=epsilon,
+            cutoffs=cutoffs,
+            probabilities=probabilities,
+            method=method,
+            no_intercept=no_intercept,
+            prior=prior,
+            error_variance=error_variance,
+            split=split,
+            mu=mu,
+            ranges=ranges,
+            allow_failure=allow_failure,
+            theta=theta,
+            cluster=cluster,
+            budget=BudgetOptions(ledger, budget, yes, rehearsal),
+            output=OutputOptions(json=json, path=output),
         )
-    )  # fmt: skip
+    )

@@ -11,17 +11,33 @@ from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command
 from studies import MODULES
 from studies.commands.options import (
+    AcceptEditedStudy,
+    AllowFailures,
+    Assignments,
+    AtMost,
+    Cluster,
+    DeclaringStudy,
     NewStore,
+    Panels,
     Scheduler,
+    Seed,
+    ShareOfRun,
     StorePath,
     StudyName,
+    TimeLimit,
+    Trials,
+    Until,
+    Within,
     argument,
-    arguments,
+    find_named,
+    load_cluster,
     option,
+    parse_time,
+    parse_values,
     profile_option,
-    takes,
 )
 from studies.commands.reading import conclude, count_trials
+from studies.option_texts import split_names
 from studies.output import ERRORS, fail, format_size, print_table, say
 
 Retry = Literal["failed", "timed-out", "killed"]
@@ -32,21 +48,22 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "killed": (Status.KILLED,),
 }
 _SCALE = "published (default), or quick: fewer trials and values, for a first look at all figures."
-_GRID = ("trials", "seed", "panel", "values")
-_UNTIL = ("until", "at_most", "within")
-_CONDUCT = ("time_limit", "allow_failures", "accept_edited_study")
 
 
-@takes(*_GRID, "until")
-def plan(study: StudyName, **given: Any) -> None:
+def plan(
+    study: StudyName,
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Assignments = None,
+    until: Until = None,
+) -> None:
     """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
     from pipeline.clusters.launch import available_cores
     from pipeline.estimate import START_SECONDS, make_plan
     from pipeline.execution.work import PendingWork
 
-    options = arguments(given)
-    until, trials = options.pop("until"), options["trials"]
-    configured = find_study(study, MODULES).load().configure(**options)
+    configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
     if until is not None:
         if trials is not None:
             raise BadInputError("--until cannot be combined with --trials; omit one of them")
@@ -118,7 +135,6 @@ def complete_run(incomplete: str) -> list[str]:
     return [name for name in (*MODULES, "all") if name.startswith(incomplete)]
 
 
-@takes(*_GRID, *_UNTIL, "share", "cluster", *_CONDUCT)
 def run(
     study: Annotated[
         str,
@@ -126,27 +142,62 @@ def run(
     ],
     store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
     scale: Annotated[str | None, option("NAME", _SCALE)] = None,
-    **given: Any,
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Assignments = None,
+    until: Until = None,
+    at_most: AtMost = None,
+    within: Within = None,
+    share: ShareOfRun = None,
+    cluster: Cluster = None,
+    time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
     """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
+    has_grid = trials is not None or bool(panel) or bool(values)
     if study == "all":
-        how = {name: given.pop(name) for name in ("seed", "cluster", "time_limit", "allow_failures")}
-        if any(value is not False and value not in (None, []) for value in given.values()):
+        has_goal = any(limit is not None for limit in (until, at_most, within, share))
+        if has_grid or has_goal or accept_edited_study:
             raise BadInputError(
                 "--trials, --until, --share, --panel, --set and --accept-edited-study are for one study; with all, "
                 "choose --scale quick"
             )
         from studies.commands.collection import run_all
 
-        run_all(store, scale or "published", **how)
-    source, options = find_study(study, MODULES), arguments(given)
+        run_all(store, scale or "published", seed, cluster, time_limit, allow_failures)
+    source = find_study(study, MODULES)
+    grid: dict[str, Any] = {
+        "trials": trials,
+        "seed": seed,
+        "panels": split_names(panel),
+        "values": parse_values(values),
+    }
     if scale is not None:
-        if given["trials"] is not None or given["panel"] or given["values"]:
+        if has_grid:
             raise BadInputError("--trials, --panel and --set must be omitted with --scale, which sets them; omit them")
         from studies.folders import configure
 
-        options |= configure(source.load(), scale, given["seed"])
-    _compute(store, lambda display: pipeline.run(source, store, progress=display, **options))
+        grid |= configure(source.load(), scale, seed)
+    seconds, profile = parse_time(within), load_cluster(cluster)
+    _compute(
+        store,
+        lambda display: pipeline.run(
+            source,
+            store,
+            **grid,
+            until=until,
+            at_most=at_most,
+            within=seconds,
+            share=share,
+            cluster=profile,
+            time_limit=time_limit,
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
 def merge(
@@ -158,15 +209,37 @@ def merge(
     raise typer.Exit(conclude(store))
 
 
-@takes(*_GRID, *_UNTIL, *_CONDUCT)
 def submit(
     study: StudyName,
     store: NewStore,
     cluster: Annotated[str, profile_option("A profile with the address of a scheduler.")],
-    **given: Any,
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Assignments = None,
+    until: Until = None,
+    at_most: AtMost = None,
+    within: Within = None,
+    time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
     """Submit a study to a scheduler, and return; the work continues without this command."""
-    submission = pipeline.submit(find_study(study, MODULES), store, cluster=cluster, **arguments(given))
+    submission = pipeline.submit(
+        find_study(study, MODULES),
+        store,
+        trials=trials,
+        seed=seed,
+        panels=split_names(panel),
+        values=parse_values(values),
+        cluster=cluster,
+        until=until,
+        at_most=at_most,
+        within=parse_time(within),
+        time_limit=time_limit,
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
+    )
     if submission is None:
         raise typer.Exit(conclude(store))
     words = (store, "--cluster", cluster)
@@ -188,29 +261,74 @@ def cancel(store: StorePath, cluster: Scheduler = None) -> None:
     raise typer.Exit(conclude(store))
 
 
-@takes(*_CONDUCT, "cluster", "study")
 def resume(
     store: StorePath,
     retry: Annotated[
         Retry | None, option("Also recompute trials with this status; failed includes timed-out and killed trials.")
     ] = None,
-    **given: Any,
+    time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEditedStudy = False,
+    cluster: Cluster = None,
+    study: DeclaringStudy = None,
 ) -> None:
     """Compute the pending trials of a store."""
     retried: Collection[Status] = () if retry is None else _RETRIED[retry]
-    options = arguments(given)
-    _compute(store, lambda display: pipeline.resume(store, retry=retried, progress=display, **options))
+    profile, source = load_cluster(cluster), find_named(study)
+    _compute(
+        store,
+        lambda display: pipeline.resume(
+            store,
+            study=source,
+            retry=retried,
+            cluster=profile,
+            time_limit=time_limit,
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
-@takes("trials", "values", "panel", *_UNTIL, *_CONDUCT, "cluster", "study")
-def extend(store: StorePath, **given: Any) -> None:
+def extend(
+    store: StorePath,
+    trials: Trials = None,
+    values: Assignments = None,
+    panel: Panels = None,
+    until: Until = None,
+    at_most: AtMost = None,
+    within: Within = None,
+    time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEditedStudy = False,
+    cluster: Cluster = None,
+    study: DeclaringStudy = None,
+) -> None:
     """Add trials, values or methods to a store, and compute them; stored results do not change."""
-    if given["trials"] is None and not given["values"] and given["until"] is None:
+    if trials is None and not values and until is None:
         raise BadInputError(
             "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
         )
-    options = arguments(given)
-    _compute(store, lambda display: pipeline.extend(store, progress=display, **options))
+    panels, new_values = split_names(panel), parse_values(values)
+    seconds, profile, source = parse_time(within), load_cluster(cluster), find_named(study)
+    _compute(
+        store,
+        lambda display: pipeline.extend(
+            store,
+            trials=trials,
+            values=new_values,
+            panels=panels,
+            study=source,
+            cluster=profile,
+            until=until,
+            at_most=at_most,
+            within=seconds,
+            time_limit=time_limit,
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
 def _compute(store: str, work: Callable[[Any], object]) -> None:

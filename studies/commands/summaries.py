@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pipeline.errors import BadInputError
-from studies.commands.options import Panels, StorePath, arguments, option, takes
+from studies.commands.options import DeclaringStudy, Panels, StorePath, find_named, option
 from studies.option_texts import split_names
 from studies.output import ERRORS, OUTPUT, print_columns, printable, require_file, say, writing
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pipeline.stores.store import ResultStore
 
 
-@takes("study")
 def summarise(
     store: StorePath,
     panel: Panels = None,
@@ -29,7 +28,7 @@ def summarise(
     csv: Annotated[bool, option("--csv", "Print comma-separated values, with every statistic.")] = False,
     json: Annotated[bool, option("--json", "Print JSON records, with every statistic.")] = False,
     output: Annotated[Path | None, option("File for every statistic: .csv, .json or .parquet.")] = None,
-    **given: Any,
+    study: DeclaringStudy = None,
 ) -> None:
     """Print means over trials with their Monte Carlo standard errors, and proportions with 95 % intervals."""
     if csv + json + (output is not None) > 1:
@@ -44,7 +43,7 @@ def summarise(
     from studies.report.selections import encode, select
 
     opened = open_complete(store)
-    configured = _declaring_study(opened, is_needed=long or bool(suffix), **given)
+    configured = _declaring_study(opened, study, is_needed=long or bool(suffix))
     selected = select(opened, split_names(panel), split_names(measure), _parse_where(where), configured)
     if not suffix:
         for number, summary_table in enumerate(selected):
@@ -72,7 +71,7 @@ def _declaring_study(opened: "ResultStore", study: str | None, *, is_needed: boo
     from pipeline.resolve import study_of
 
     try:
-        return study_of(opened, **arguments({"study": study}), accept_edited_study=True)[1]  # no trial is computed
+        return study_of(opened, find_named(study), accept_edited_study=True)[1]  # no trial is computed
     except BadInputError as error:
         if study is not None:
             raise

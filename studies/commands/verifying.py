@@ -1,19 +1,27 @@
 """The commands ``verify`` and ``compact``, which read every chunk of a store."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import pipeline
 from pipeline.errors import BadInputError, command
-from studies.commands.options import StorePath, argument, arguments, option, takes
+from studies.commands.options import (
+    AcceptEditedStudy,
+    Cluster,
+    DeclaringStudy,
+    StorePath,
+    argument,
+    find_named,
+    load_cluster,
+    option,
+)
 from studies.output import progress_bar, say
 
 _SHOWN = 20
 _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 
-@takes("cluster", "study", "accept_edited_study")
 def verify(
     store: StorePath,
     sample: Annotated[int, option("N", "Number of randomly chosen blocks to recompute.")] = 100,
@@ -22,7 +30,9 @@ def verify(
     repair: Annotated[
         bool, option("--repair", "Repair damage, and replace numbers that differ with recomputed ones.")
     ] = False,
-    **given: Any,
+    cluster: Cluster = None,
+    study: DeclaringStudy = None,
+    accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
     """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
     from pipeline.stores.store import ResultStore
@@ -32,7 +42,14 @@ def verify(
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with progress_bar("blocks") as show:
         verification = verify_store(
-            store, sample=None if every else sample, seed=seed, repair=repair, progress=show, **arguments(given)
+            store,
+            sample=None if every else sample,
+            seed=seed,
+            repair=repair,
+            progress=show,
+            cluster=load_cluster(cluster),
+            study=find_named(study),
+            accept_edited_study=accept_edited_study,
         )
     for problem in verification.problems[:_SHOWN]:
         say(f"{problem.where}: {problem.variable} is {problem.damage}")

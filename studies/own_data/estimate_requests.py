@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,23 +21,29 @@ from studies.own_data.estimates import (
     estimate_mean,
     estimate_proportion,
 )
+from studies.own_data.option_groups import BudgetOptions, OutputOptions
 from studies.own_data.private_table import parse_markers, read_column, show_names
 from studies.own_data.spending import Account
 
 _BINS = 10  # number of bins of a range
 
 
+@dataclass(frozen=True)
+class EstimateOptions:
+    """Options of all commands of this module, by the names of their arguments; see their help."""
+
+    file: str
+    epsilon: float
+    na: list[str] | None
+    budget: BudgetOptions
+    output: OutputOptions
+
+
 def answer_mean(
-    file: str,
-    column: str,
-    epsilon: float,
-    limits: str | None,
-    bounds_epsilon: float | None,
-    unit: str,
-    na: list[str] | None,
-    **shared: Any,
+    options: EstimateOptions, column: str, limits: str | None, bounds_epsilon: float | None, unit: str
 ) -> None:
-    """Release and print the mean of a column; further options are those of `_answer`."""
+    """Release and print the mean of a column."""
+    epsilon = options.epsilon
     if limits is None:
         raise BadInputError(
             "range must be given, got none; choose it without looking at the records, as the smallest and largest "
@@ -53,38 +58,31 @@ def answer_mean(
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
     bounds = None if limits == "auto" else _parse_range(limits)
-    records = read_column(file, column, markers=parse_markers(na))
+    records = read_column(options.file, column, markers=parse_markers(options.na))
     estimate = partial(estimate_mean, records, column, unit, bounds)
-    _answer(file, f"mean of {column}", epsilon, estimate, bounds_epsilon=bounds_epsilon, **shared)
+    _answer(options, f"mean of {column}", estimate, bounds_epsilon=bounds_epsilon)
 
 
-def answer_proportion(file: str, where: str, epsilon: float, na: list[str] | None, **shared: Any) -> None:
+def answer_proportion(options: EstimateOptions, where: str) -> None:
     """Release and print the probability of a condition."""
-    holds, rule = _read_condition(file, where, na)
-    _answer(file, f"proportion of {where}", epsilon, partial(estimate_proportion, holds, where), rule=rule, **shared)
+    holds, rule = _read_condition(options, where)
+    _answer(options, f"proportion of {where}", partial(estimate_proportion, holds, where), rule=rule)
 
 
-def answer_count(file: str, where: str, epsilon: float, na: list[str] | None, **shared: Any) -> None:
+def answer_count(options: EstimateOptions, where: str) -> None:
     """Release and print the number of rows that satisfy a condition."""
     if not where:
         raise BadInputError(
             "where must be given, got none: the number of all rows is public under replacement of one row, and needs "
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
-            f"{show_names(file)}"
+            f"{show_names(options.file)}"
         )
-    holds, rule = _read_condition(file, where, na)
-    _answer(file, f"count of {where}", epsilon, partial(estimate_count, holds, where), rule=rule, **shared)
+    holds, rule = _read_condition(options, where)
+    _answer(options, f"count of {where}", partial(estimate_count, holds, where), rule=rule)
 
 
 def answer_histogram(
-    file: str,
-    column: str,
-    epsilon: float,
-    categories: str | None,
-    edges: str | None,
-    limits: str | None,
-    na: list[str] | None,
-    **shared: Any,
+    options: EstimateOptions, column: str, categories: str | None, edges: str | None, limits: str | None
 ) -> None:
     """Release and print the shares of the categories of a column, or of bins of its numbers."""
     divisions = {"--categories": categories, "--edges": edges, "--range": limits}
@@ -103,14 +101,14 @@ def answer_histogram(
         bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
         labels = conditions.label_bins(bins)
         encode = partial(conditions.encode_bins, edges=bins)
-    codes = read_column(file, column, encode, parse_markers(na)).astype(np.int64)
-    _answer(file, f"histogram of {column}", epsilon, partial(estimate_histogram, codes, labels, column), **shared)
+    codes = read_column(options.file, column, encode, parse_markers(options.na)).astype(np.int64)
+    _answer(options, f"histogram of {column}", partial(estimate_histogram, codes, labels, column))
 
 
-def _read_condition(file: str, where: str, na: list[str] | None) -> tuple[np.ndarray, str]:
+def _read_condition(options: EstimateOptions, where: str) -> tuple[np.ndarray, str]:
     """Return the rows that satisfy a condition, shape (n,), and the rule that decides about each cell."""
-    condition = conditions.Condition.parse(where, file)
-    holds = read_column(file, condition.column, condition.encode, parse_markers(na)) > 0.0
+    condition = conditions.Condition.parse(where, options.file)
+    holds = read_column(options.file, condition.column, condition.encode, parse_markers(options.na)) > 0.0
     return holds, f"condition: {condition}; whether such cells exist is not checked, which would need a release"
 
 
@@ -133,26 +131,20 @@ def _parse_range(text: str) -> tuple[float, float]:
 
 
 def _answer(
-    file: str,
+    options: EstimateOptions,
     quantity: str,
-    epsilon: float,
     estimate: Callable[[Spending], Estimate],
     *,
     bounds_epsilon: float | None = None,
     rule: str = "",
-    plot: Path | None,
-    json: bool,
-    ledger: str | None,
-    budget: str | None,
-    yes: bool,
-    rehearsal: int | None,
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states which cells are counted."""
-    require_file("plot", plot, ".svg", ".png", kept=(file, ledger))
-    account = Account.open(ledger, budget, yes, rehearsal)
-    name = f"{quantity} from {file}"
-    spending = Spending(epsilon, rehearsal, name, account.ledger, bounds_epsilon)
+    plot = options.output.plot
+    require_file("plot", plot, ".svg", ".png", kept=(options.file, options.budget.ledger))
+    account = Account.open(options.budget)
+    name = f"{quantity} from {options.file}"
+    spending = Spending(options.epsilon, account.seed, name, account.ledger, bounds_epsilon)
     account.check(*map(Guarantee, spending.losses))
     account.confirm(name, Guarantee(spending.total), f"{rule}\n" if rule else "")
     answer = estimate(spending)
-    answer.show(account, rule, plot, json)
+    answer.show(account, rule, plot, options.output.json)

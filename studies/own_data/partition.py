@@ -38,11 +38,13 @@ _SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions wit
 
 def answer_partition(options: PartitionOptions) -> None:
     """Release and print posterior probabilities or quantiles of a coefficient."""
-    require_file("output", options.output, ".csv", ".json", kept=(options.table, options.ledger))
-    account = Account.open(options.ledger, options.budget, options.yes, options.rehearsal)
+    table, output = options.columns.table, options.output.path
+    assert table is not None  # the command requires it
+    require_file("output", output, ".csv", ".json", kept=(table, options.budget.ledger))
+    account = Account.open(options.budget)
     request = options.parse()
     guarantee, noise = request.guarantee(), request.describe_noise()
-    name = f"partition of {options.table}, coefficient {options.coefficient} of {options.target}"
+    name = f"partition of {table}, coefficient {options.coefficient} of {request.target}"
 
     def confirm() -> None:
         assert guarantee is not None  # methods without a guarantee are refused
@@ -51,18 +53,18 @@ def answer_partition(options: PartitionOptions) -> None:
     if guarantee is not None:
         account.check(guarantee)
     release = release_table(
-        options.table,
+        table,
         request,
         account.seed,
         load_profile(options.cluster),
         ledger=account.labelled(name),
         confirm=confirm,
     )
-    release.show(options.coefficient, noise, options.json, account.describe_rest())
-    if options.output is not None:
-        with writing(options.output, f"the values above are {'rehearsed' if release.rehearsal else 'released'}"):
-            release.write(options.output)
-        say(f"values: {options.output}")
+    release.show(options.coefficient, noise, options.output.json, account.describe_rest())
+    if output is not None:
+        with writing(output, f"the values above are {'rehearsed' if release.rehearsal else 'released'}"):
+            release.write(output)
+        say(f"values: {output}")
 
 
 def release_table(

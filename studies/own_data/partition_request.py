@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from scipy import special
@@ -21,6 +20,7 @@ from mechanisms.regression.publish import joint_guarantee
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
 from studies.option_texts import parse_numbers, parse_ranges, split_features
+from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
 from studies.own_data.partition_output import ALLOWED_FAILURE, Mechanism
 from studies.own_data.private_table import parse_markers
 
@@ -159,8 +159,7 @@ class Request:
 class PartitionOptions:
     """Options of the command ``partition``, by the names of its arguments; see its help."""
 
-    table: str
-    target: str
+    columns: ColumnOptions
     coefficient: str
     partitions: int
     epsilon: float
@@ -175,27 +174,22 @@ class PartitionOptions:
     ranges: list[str] | None
     allow_failure: float
     theta: float | None
-    output: Path | None
-    features: str | None
-    na: list[str] | None
     cluster: str | None
-    ledger: str | None
-    budget: str | None
-    yes: bool
-    rehearsal: int | None
-    json: bool
+    budget: BudgetOptions
+    output: OutputOptions
 
     def parse(self) -> Request:
         """Return the request, before its mechanism is checked."""
+        assert self.columns.target is not None  # the command requires it
         return Request(
-            target=self.target,
+            target=self.columns.target,
             coefficient=self.coefficient,
             n_partitions=self.partitions,
             epsilon=self.epsilon,
             cutoffs=parse_numbers("cutoffs", self.cutoffs),
             probabilities=parse_numbers("probabilities", self.probabilities),
             method=self.method,
-            features=split_features(self.features),
+            features=split_features(self.columns.features),
             intercept=not self.no_intercept,
             prior=self.prior,
             error_variance=self.error_variance,
@@ -204,7 +198,7 @@ class PartitionOptions:
             share=self.theta,
             ranges=parse_ranges(self.ranges),
             allowed_failure=self.allow_failure,
-            markers=parse_markers(self.na),
+            markers=parse_markers(self.columns.na),
         )
 
 

@@ -37,6 +37,7 @@ from studies.option_texts import (
 )
 from studies.output import require_file, say
 from studies.own_data.conditions import OTHER, parse_categories
+from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
 from studies.own_data.private_table import describe_missing, parse_markers
 from studies.own_data.regression_output import RegressionAnswer, StoredRelease, load_release
 from studies.own_data.spending import Account
@@ -46,8 +47,7 @@ from studies.own_data.spending import Account
 class RegressionOptions:
     """Options of the command ``regress``, by the names of its arguments; see its help."""
 
-    table: str | None
-    target: str | None
+    columns: ColumnOptions
     epsilon: float | None
     delta: float | None
     ranges: list[str] | None
@@ -57,16 +57,9 @@ class RegressionOptions:
     missing: Literal["refuse", "drop"]
     level: float
     release: Path | None
-    output: Path | None
-    features: str | None
-    na: list[str] | None
-    plot: Path | None
     cluster: str | None
-    ledger: str | None
-    budget: str | None
-    yes: bool
-    rehearsal: int | None
-    json: bool
+    budget: BudgetOptions
+    output: OutputOptions
 
 
 @dataclass(frozen=True)
@@ -89,18 +82,19 @@ class RegressionRequest:
     @classmethod
     def parse(cls, options: RegressionOptions) -> "RegressionRequest":
         """Return the request of a command."""
-        if options.table is None or options.target is None or options.epsilon is None:
+        columns = options.columns
+        if columns.table is None or columns.target is None or options.epsilon is None:
             raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
         return cls(
-            path=options.table,
-            target=options.target,
-            features=split_features(options.features),
+            path=columns.table,
+            target=columns.target,
+            features=split_features(columns.features),
             epsilon=options.epsilon,
             delta=options.delta,
             ranges=parse_ranges(options.ranges),
             levels=parse_assignments(options.levels, "NAME=V1,V2", "list its values once, as {}=V1,V2"),
             guesses=_parse_guesses(options.guesses),
-            markers=parse_markers(options.na),
+            markers=parse_markers(columns.na),
             method=options.method,
             level=options.level,
             drops_missing=options.missing == "drop",
@@ -130,35 +124,35 @@ class Prepared:
 def answer_regression(options: RegressionOptions) -> None:
     """Release a regression and print its coefficients, or infer them from a printed release."""
     require_level(options.level)
-    account = Account.open(options.ledger, options.budget, options.yes, options.rehearsal)
-    kept = (options.table, options.release, options.ledger)
-    require_file("output", options.output, ".json", ".csv", ".nc", kept=kept)
-    require_file("plot", options.plot, ".svg", ".png", kept=kept)
+    account, table, output = Account.open(options.budget), options.columns.table, options.output
+    kept = (table, options.release, options.budget.ledger)
+    require_file("output", output.path, ".json", ".csv", ".nc", kept=kept)
+    require_file("plot", output.plot, ".svg", ".png", kept=kept)
     with as_bad_input():
         require_gram_method(options.method)
     if options.release is None:
         stored, rng = _release_table(options, account)
         account_lines = account.describe_rest()
     else:
-        if options.table is not None or account.seed is not None or account.ledger is not None:
+        if table is not None or account.seed is not None or account.ledger is not None:
             raise BadInputError(
                 "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
                 "nothing; omit them"
             )
         stored, rng, account_lines = load_release(options.release), np.random.default_rng(), []
-        stored.show(options.json)
+        stored.show(output.json)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             posterior = regression_from_release(rng, stored.release, stored.box, options.method)
     except BaseException as error:
-        if options.release is None and not options.json:
+        if options.release is None and not output.json:
             stored.rescue()
         if isinstance(error, ValueError):
             raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
         raise
     answer = RegressionAnswer(posterior, stored, options.level, [str(warning.message) for warning in caught])
-    answer.show(account_lines, options.output, options.plot)
+    answer.show(account_lines, output.path, output.plot)
 
 
 def _release_table(options: RegressionOptions, account: Account) -> tuple[StoredRelease, np.random.Generator]:
@@ -170,7 +164,7 @@ def _release_table(options: RegressionOptions, account: Account) -> tuple[Stored
     account.confirm(request.name, prepared.guarantee)
     release, rng = release_regression(prepared, request.drops_missing, checked)
     stored = StoredRelease(release, prepared.box, request.drops_missing)
-    stored.show(options.json)
+    stored.show(options.output.json)
     return stored, rng
 
 

@@ -9,6 +9,7 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.release import CheckedRelease, LedgerFile, Loss, Rehearsal
 from pipeline.errors import BadInputError, as_bad_input
 from studies.option_texts import require_seed
+from studies.own_data.option_groups import BudgetOptions
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,16 @@ class Account:
     is_confirmed: bool
 
     @classmethod
-    def open(cls, ledger: str | None, budget: str | None, yes: bool, seed: int | None) -> "Account":
+    def open(cls, options: BudgetOptions) -> "Account":
         """Return the account of a command with these options."""
+        seed, budget = options.rehearsal, options.budget
         require_seed(seed)
-        if budget is not None and ledger is None:
+        if budget is not None and options.ledger is None:
             raise BadInputError(f"--ledger must be given with --budget, got a budget of {budget} alone; name a file")
-        if ledger is None:
-            return cls(None, seed, yes)
+        if options.ledger is None:
+            return cls(None, seed, options.yes)
         with as_bad_input():
-            return cls(LedgerFile(ledger, budget), seed, yes)
+            return cls(LedgerFile(options.ledger, budget), seed, options.yes)
 
     def confirm(self, release: str, guarantee: Guarantee, note: str = "") -> None:
         """Ask for a confirmation of a release, unless it was given; raise BadInputError if the answer is no."""
