@@ -98,10 +98,10 @@ class SessionSupersededError(RuntimeError):
         return partial(type(self), is_store_missing=self.is_store_missing), (self.url,)
 
 
-def credentials_error(what: str, url: str) -> BadInputError:
+def credentials_error(kind: str, url: str) -> BadInputError:
     """Return the error for a URL with credentials; the message contains only its scheme."""
     return BadInputError(
-        f"the URL of a {what} must contain no credentials and no options, got a {url.partition('://')[0]}:// URL with "
+        f"the URL of a {kind} must contain no credentials and no options, got a {url.partition('://')[0]}:// URL with "
         "some; set them in the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
     )
 
@@ -111,12 +111,12 @@ def command(*words: object) -> str:
     return shlex.join(["dpstudies", *map(str, words)])
 
 
-def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
+def unknown(kind: str, name: object, allowed: Iterable[object]) -> str:
     """Return a one-line message for an unknown name, with the nearest allowed names."""
-    name, names = str(given), [str(known) for known in allowed]
+    text, names = str(name), [str(known) for known in allowed]
     if not names:
-        return f"unknown {what} {name!r}; none is declared here"
-    return f"unknown {what} {name!r}; {suggest(name, names)}Allowed: {', '.join(names)}"
+        return f"unknown {kind} {text!r}; none is declared here"
+    return f"unknown {kind} {text!r}; {suggest(text, names)}Allowed: {', '.join(names)}"
 
 
 def suggest(name: str, allowed: Sequence[str], most: int = 3) -> str:
@@ -125,9 +125,9 @@ def suggest(name: str, allowed: Sequence[str], most: int = 3) -> str:
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
-def require_known(what: str, given: Iterable[object], allowed: Iterable[object], where: str = "") -> None:
+def require_known(kind: str, names: Iterable[object], allowed: Iterable[object], where: str = "") -> None:
     """Raise `BadInputError` for the first name that is not allowed; the message begins with `where`."""
-    names = list(allowed)
-    for name in given:
-        if name not in names:
-            raise BadInputError(f"{where}{unknown(what, name, names)}")
+    allowed_names = list(allowed)
+    for name in names:
+        if name not in allowed_names:
+            raise BadInputError(f"{where}{unknown(kind, name, allowed_names)}")

@@ -67,15 +67,15 @@ def is_transient(error: BaseException) -> bool:
     chain = list(_chain(error))
     if any(map(_is_expired, chain)):
         return False
-    for one in chain:
-        code, status = _answer(one)
+    for cause in chain:
+        code, status = _answer(cause)
         if code or status:  # a response is more specific than the exception class of the client
             return code in _THROTTLED or status in _TRANSIENT_ANSWERS or status >= 500
-    for one in chain:
-        if isinstance(one, TimeoutError | ConnectionError) or _is_one_of(one, _TRANSIENT_CLASSES):
+    for cause in chain:
+        if isinstance(cause, TimeoutError | ConnectionError) or _is_one_of(cause, _TRANSIENT_CLASSES):
             return True
-        if isinstance(one, OSError) and one.errno is not None:
-            return one.errno in _TRANSIENT
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return cause.errno in _TRANSIENT
     return False
 
 
@@ -117,10 +117,10 @@ def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error, and the errors that caused it."""
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def _answer(error: BaseException) -> tuple[str, int]:
@@ -130,8 +130,8 @@ def _answer(error: BaseException) -> tuple[str, int]:
         code = response.get("Error", {}).get("Code", "")
         return str(code), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
     status = {"aiohttp": "status", "gcsfs": "code"}.get(_package(type(error)))
-    found = str(getattr(error, status, "")) if status else ""
-    return "", int(found) if found.isdigit() else 0
+    code = str(getattr(error, status, "")) if status else ""
+    return "", int(code) if code.isdigit() else 0
 
 
 def _is_expired(error: BaseException) -> bool:

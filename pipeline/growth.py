@@ -118,14 +118,14 @@ class Growth:
             start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
         self._limits: dict[str, int] = {}
         self._asked: _Grid = {}
-        for panel in (one for one in chosen.panels if one.trials is not None):
+        for panel in (panel for panel in chosen.panels if panel.trials is not None):
             name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
             self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
             before = np.zeros(shape, int) if held is None else held.asked_trials(panel)
             least = whole_blocks(panel, np.maximum(before, self._goal.min_trials))
             self._asked[name] = np.minimum(least, self._limits[name])
         self._others = (
-            {} if held is None else {name: one for name, one in held.asked.items() if name not in self._asked}
+            {} if held is None else {name: asked for name, asked in held.asked.items() if name not in self._asked}
         )
         self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in self._asked.items()}
         self._study = self._fitted(start)
@@ -179,21 +179,21 @@ class Growth:
 
     def _all_asked(self) -> dict[str, Asked]:
         """Return the numbers of trials asked for in all panels."""
-        own = {
+        asked_here = {
             name: Asked.of_settings(self._study.panel(name), grid, self._stopped[name])
             for name, grid in self._asked.items()
         }
-        return {**self._others, **own}
+        return {**self._others, **asked_here}
 
     def _ask(self, assessed: Mapping[str, Assessment]) -> list[tuple[str, int]]:
         """Ask for trials, the widest first, as far as the budget allows; return panels and cells in this order."""
         entries: list[tuple[float, str, int, int, int]] = []
-        for name, one in assessed.items():
-            self._stopped[name] = one.stopped.copy()
-            wanted = np.minimum(whole_blocks(self._study.panel(name), one.wanted), self._limits[name])
-            for cell, k in np.argwhere(one.stopped == Stop.NOT_YET):
+        for name, assessment in assessed.items():
+            self._stopped[name] = assessment.stopped.copy()
+            wanted = np.minimum(whole_blocks(self._study.panel(name), assessment.wanted), self._limits[name])
+            for cell, k in np.argwhere(assessment.stopped == Stop.NOT_YET):
                 if wanted[cell, k] > self._asked[name][cell, k]:
-                    entries.append((-one.ratios[cell, k], name, int(cell), int(k), int(wanted[cell, k])))
+                    entries.append((-assessment.ratios[cell, k], name, int(cell), int(k), int(wanted[cell, k])))
                 else:
                     self._stopped[name][cell, k] = Stop.TRIALS_SPENT
         left = self._clock.left

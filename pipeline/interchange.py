@@ -58,7 +58,7 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     table = (
         kept.drop_vars(constants).to_dataframe().reset_index()
         if kept.dims
-        else pd.DataFrame([{str(name): one.item() for name, one in kept.data_vars.items()}])
+        else pd.DataFrame([{str(name): variable.item() for name, variable in kept.data_vars.items()}])
     )
     names = [name for name in table.columns if name not in kept.data_vars]
     table = table.assign(**{str(name): value for name, value in constants.items()})
@@ -68,7 +68,7 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     table = table[[*names, *constants, *kept.data_vars]]
     for name in (*names, *constants):
         if audits := stored_audits(kept, name):
-            verdicts = table[name].map({method: found["verdict"] for method, found in audits.items()}).fillna("")
+            verdicts = table[name].map({method: audit["verdict"] for method, audit in audits.items()}).fillna("")
             table.insert(table.columns.get_loc(name) + 1, audit_column(name), verdicts)
     return table
 

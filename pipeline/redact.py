@@ -53,11 +53,11 @@ def redact(value: Any, name: object = "") -> Any:
 
 def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
     """Redact the items of a sequence; an item that follows an option with a secret name is its value."""
-    found = [
+    redacted = [
         HIDDEN if isinstance(before, str) and before.startswith("-") and is_secret_name(before) else redact(value)
         for before, value in zip([None, *values], values, strict=False)
     ]
-    return tuple(found) if isinstance(values, tuple) else found  # a named tuple has other parameters
+    return tuple(redacted) if isinstance(values, tuple) else redacted  # a named tuple has other parameters
 
 
 def redact_text(text: str) -> str:

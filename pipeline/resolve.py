@@ -58,7 +58,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
     """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
     history = [store.attributes, *store.sessions]
-    return next((one for one in reversed(history) if "study_file_sha256" in one), {})
+    return next((record for record in reversed(history) if "study_file_sha256" in record), {})
 
 
 def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
@@ -104,22 +104,26 @@ def named_source(study: Study | StudySource | str) -> StudySource:
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:
     """Raise `BadInputError` with the first difference if the specs of a study and a store differ."""
-    found = differences(store.spec, study.spec())
-    if found:
+    differing = differences(store.spec, study.spec())
+    if differing:
         if _without_numbers(store.spec) == _without_numbers(study.spec()):
             goal = read_goal(store.sessions)
             if goal is not None:
                 raise BadInputError(
-                    f"the store {store.url} has the numbers of trials of a run until a target ({found[0]}); continue "
-                    f"it with the same --until, or ask for a number with: {command('extend', store.url)} --trials N"
+                    f"the store {store.url} has the numbers of trials of a run until a target ({differing[0]}); "
+                    "continue it with the same --until, or ask for a number with: "
+                    f"{command('extend', store.url)} --trials N"
                 )
-        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise BadInputError(
-            f"the store {store.url} was created with a different spec or code version ({found[0]}{more}); "
+            f"the store {store.url} was created with a different spec or code version ({differing[0]}{more}); "
             "choose another --store path, or use the original spec and code"
         )
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a spec in which panels with trials have no number of trials."""
-    return {**spec, "panels": {name: {**one, "trials": one["trials"] is None} for name, one in spec["panels"].items()}}
+    return {
+        **spec,
+        "panels": {name: {**panel, "trials": panel["trials"] is None} for name, panel in spec["panels"].items()},
+    }

@@ -237,7 +237,7 @@ def extend(
         names = tuple(options.panels)
         configured = configured.extended(source.load(), trials, values or {}, names)
         if trials is not None:  # the panels ask for all trials from now on
-            asked = {name: one for name, one in existing.asked.items() if names and name not in names}
+            asked = {name: panel_asked for name, panel_asked in existing.asked.items() if names and name not in names}
     return compute(Computation(source, configured, store, existing, options, asked))
 
 

@@ -204,21 +204,21 @@ def drive(order: _Order) -> Exception | None:
         with driver_task.connect_worker() as client:
             existing = ResultStore.open(order.url) if ResultStore.exists(order.url) else None
             records = sessions_of(open_files(order.url))
-            own = [record for record in records if record.get("submission") == order.identifier]
-            if own:  # the worker of an earlier driver was lost
-                if own[-1] is not records[-1] or own[-1].keys() & {"cancelled", "finished"}:
+            records_of_driver = [record for record in records if record.get("submission") == order.identifier]
+            if records_of_driver:  # the worker of an earlier driver was lost
+                if records_of_driver[-1] is not records[-1] or records_of_driver[-1].keys() & {"cancelled", "finished"}:
                     return None
-                end_session(order.url, own[-1]["id"], {})
-                unship(client, str(own[-1].get("run", "")))
+                end_session(order.url, records_of_driver[-1]["id"], {})
+                unship(client, str(records_of_driver[-1].get("run", "")))
             driver = Driver(
                 lambda _: nullcontext(client),
                 order.record,
                 partial(driver_task.announce, order.identifier),
                 driver_task.cancellation(order.identifier),
-                has_lost_worker=bool(own),
+                has_lost_worker=bool(records_of_driver),
             )
             study = order.source.load()
-            if own and existing is not None and existing.complete:
+            if records_of_driver and existing is not None and existing.complete:
                 study = study.from_spec(existing.spec)
                 computation = resumed_computation(existing, order.source, study, order.options)
             else:

@@ -33,8 +33,8 @@ class LookHistory:
     def of(cls, sessions: Sequence[Mapping[str, Any]]) -> "LookHistory":
         """Return the looks recorded by the sessions of a store."""
         nothing: dict[str, Any] = {"trials": [], "decided": {}}
-        record = next((one[LOOKS] for one in reversed(sessions) if LOOKS in one), nothing)
-        return cls([dict(one) for one in record["trials"]], dict(record["decided"]))
+        record = next((session[LOOKS] for session in reversed(sessions) if LOOKS in session), nothing)
+        return cls([dict(trials) for trials in record["trials"]], dict(record["decided"]))
 
     def record(self) -> dict[str, Any]:
         """Return the fields of a session's record from which `of` restores the looks."""
@@ -76,19 +76,19 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
     for panel in read:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
-        whole = summaries[panel]
+        summary = summaries[panel]
         needed = claim.needs.get(panel, {})
-        require_known(f"dimension of panel {panel}", needed, whole.coords, f"claim {claim.name} needs an ")
+        require_known(f"dimension of panel {panel}", needed, summary.coords, f"claim {claim.name} needs an ")
         for dim, values in needed.items():
-            stored = np.atleast_1d(whole[dim].values)
+            stored = np.atleast_1d(summary[dim].values)
             absent = [value for value in values if value not in stored]
             if absent:
                 named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
                 return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
-        positions = claim.positions_read(panel, whole)
-        at = {dim: chosen for dim, chosen in positions.items() if dim in whole["n_ok"].dims}
+        positions = claim.positions_read(panel, summary)
+        at = {dim: chosen for dim, chosen in positions.items() if dim in summary["n_ok"].dims}
         # arrays without coordinates: selections of data sets would take seconds
-        ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
+        ok, failed, pending = (summary[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
         n_all, n_pending = ok + failed + pending, int(pending.sum())
         n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
         n_least = 1 if study.panel(panel).trials is None else claim.min_trials
@@ -114,8 +114,8 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
     looks = LookHistory.of(store.sessions)
     if not looks.trials:
         return judge(study, summaries)
-    whole = {panel.name: panel.n_trials for panel in study.panels if panel.name in looks.trials[-1]}
-    last = looks.note(whole)
+    trials_by_panel = {panel.name: panel.n_trials for panel in study.panels if panel.name in looks.trials[-1]}
+    last = looks.note(trials_by_panel)
     parts: dict[int, Summaries] = {last: summaries}
     findings = []
     for claim in study.claims:

@@ -8,31 +8,31 @@ from pipeline.declare.contents import leaves
 from pipeline.declare.factors import integer_range
 
 
-def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def cast_values(name: str, numbers: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Return values cast to a dtype, and the mask of those that a store cannot represent; floats may be rounded."""
-    if given.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")
-    array, is_wrong = _cast(given, np.dtype(dtype))
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be real numbers, got dtype {numbers.dtype}")
+    array, is_wrong = _cast(numbers, np.dtype(dtype))
     if array.dtype.kind in "iu":
         least, greatest = integer_range(dtype)
         is_wrong = is_wrong | (array < least) | (array > greatest)
     return array, is_wrong
 
 
-def _cast(given: np.ndarray, target: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def _cast(numbers: np.ndarray, target: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Return values cast to a dtype, and the mask of those that it cannot represent."""
     with np.errstate(invalid="ignore", over="ignore"):
-        array = given.astype(target)
-    if np.can_cast(given.dtype, target, "safe"):
-        return array, np.zeros(given.shape, bool)
+        array = numbers.astype(target)
+    if np.can_cast(numbers.dtype, target, "safe"):
+        return array, np.zeros(numbers.shape, bool)
     if target.kind == "f":
-        return array, np.isinf(array) & np.isfinite(given)
+        return array, np.isinf(array) & np.isfinite(numbers)
     if target.kind == "b":
-        return array, (given != 0) & (given != 1)
+        return array, (numbers != 0) & (numbers != 1)
     limits = np.iinfo(target)
-    if given.dtype.kind != "f":
-        return array, (given < limits.min) | (given > limits.max)
-    wide = given.astype(np.result_type(given, np.float64))  # the limits overflow half precision
+    if numbers.dtype.kind != "f":
+        return array, (numbers < limits.min) | (numbers > limits.max)
+    wide = numbers.astype(np.result_type(numbers, np.float64))  # the limits overflow half precision
     within = (wide >= float(limits.min)) & (wide < float(limits.max + 1))
     return array, ~(within & (np.floor(wide) == wide))
 

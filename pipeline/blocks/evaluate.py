@@ -54,7 +54,9 @@ ENDED_COST = 10  # number of failed trials that a killed or timed-out trial coun
 
 def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, int]:
     """Return the total numbers of ok, failed and pending evaluations, given counts by status, such as one per panel."""
-    n_ok, n_failed, n_pending = (sum(one[kind] for one in counts for kind in kinds) for kinds in KINDS.values())
+    n_ok, n_failed, n_pending = (
+        sum(by_status[kind] for by_status in counts for kind in kinds) for kinds in KINDS.values()
+    )
     return n_ok, n_failed, n_pending
 
 
@@ -194,16 +196,16 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
 
 
 def _evaluate_parts(
-    study: Study, panel: Panel, cell: Mapping[str, Value], whole: range, setting: Setting, budget: int | None
+    study: Study, panel: Panel, cell: Mapping[str, Value], trials_of_block: range, setting: Setting, budget: int | None
 ) -> Outcome:
     """Evaluate one setting on consecutive trials in order, halved if they raise; one by one until one succeeds."""
-    found: dict[int, Outcome] = {}
-    waiting = [whole]
+    outcomes: dict[int, Outcome] = {}
+    waiting = [trials_of_block]
     n_failed, any_ok = 0, False
     while waiting:
         trials = waiting.pop()
         if budget is not None and n_failed >= budget and not any_ok:
-            found[trials.start] = unevaluated(panel, len(trials), Status.PENDING, "")
+            outcomes[trials.start] = unevaluated(panel, len(trials), Status.PENDING, "")
             continue
         if n_failed and not any_ok and len(trials) > 1:
             waiting += [trials[1:], trials[:1]]
@@ -213,15 +215,15 @@ def _evaluate_parts(
             middle = len(trials) // 2
             waiting += [trials[middle:], trials[:middle]]
             continue
-        found[trials.start] = outcome
+        outcomes[trials.start] = outcome
         n_failed += int((outcome.status == Status.FAILED).sum())
         any_ok |= bool((outcome.status == Status.OK).any())
-    return join(panel, found)
+    return join(panel, outcomes)
 
 
-def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
+def join(panel: Panel, outcomes: Mapping[int, Outcome]) -> Outcome:
     """Concatenate outcomes of one setting on consecutive trials, keyed by the first trial of each."""
-    parts = [found[first] for first in sorted(found)]
+    parts = [outcomes[first] for first in sorted(outcomes)]
     if len(parts) == 1:
         return parts[0]
     values = {}
@@ -276,13 +278,13 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
 
 
-def _checked_values(panel: Panel, measure: Measure, trials: range, given: Any) -> tuple[np.ndarray, dict[int, str]]:
+def _checked_values(panel: Panel, measure: Measure, trials: range, returned: Any) -> tuple[np.ndarray, dict[int, str]]:
     """Return the values of a measure with its dtype, and a defect of each trial, or of 0 without trials, that has one.
 
     Missing values of a ragged measure are NaN.
     """
     name, shape = measure.name, _shape(panel, measure, len(trials))
-    array, is_missing = as_numbers(name, given, _axes(panel, measure, trials))
+    array, is_missing = as_numbers(name, returned, _axes(panel, measure, trials))
     if array.shape != shape:
         kind = TransposedError if len(shape) > 1 and array.shape == (*shape[1:], shape[0]) else ValueError
         raise kind(f"{name} must have shape {shape}, got {array.shape}")

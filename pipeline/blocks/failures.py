@@ -105,5 +105,5 @@ def _entries(error: BaseException) -> list[str]:
 
 def _traceback(error: BaseException) -> TracebackType | None:
     """Return the traceback of an exception, whose class may define the attribute."""
-    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
-    return found
+    traceback: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return traceback

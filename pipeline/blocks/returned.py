@@ -26,28 +26,30 @@ _REASONS = "'error' must have one entry per trial, a text or an exception for a 
 _WITHOUT_REASON = "the method reported a failure without a reason"
 
 
-def as_numbers(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Numbers:
+def as_numbers(name: str, returned: Any, axes: Mapping[str, Sequence[Any]]) -> Numbers:
     """Return the values of a measure, and the mask of missing ones; raise ValueError if they would lose their meaning.
 
     `axes` has the dimensions of the measure in order, with their values, with which labels must agree.
     """
     # values of these packages exist only if they are imported
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
-    if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
-        _refuse_units(name, given.attrs)
-        return _unlabelled(name, _in_order(name, given, axes), pandas)
-    if pandas is None or not isinstance(given, pandas.Series | pandas.DataFrame):
-        return _unlabelled(name, given, pandas)
-    _refuse_units(name, given.attrs)
-    indices = [given.index] if given.ndim == 1 else [given.index, given.columns]
+    if xarray is not None and isinstance(returned, xarray.DataArray | xarray.Variable):
+        _refuse_units(name, returned.attrs)
+        return _unlabelled(name, _in_order(name, returned, axes), pandas)
+    if pandas is None or not isinstance(returned, pandas.Series | pandas.DataFrame):
+        return _unlabelled(name, returned, pandas)
+    _refuse_units(name, returned.attrs)
+    indices = [returned.index] if returned.ndim == 1 else [returned.index, returned.columns]
     for (dim, values), index in zip(axes.items(), indices, strict=False):
         _require_labels(name, dim, values, index)
-    if given.ndim == 1:
-        return _unlabelled(name, given.array, pandas)
-    return _stack(name, [_unlabelled(name, given.iloc[:, k].array, pandas) for k in range(given.shape[1])], axis=1)
+    if returned.ndim == 1:
+        return _unlabelled(name, returned.array, pandas)
+    return _stack(
+        name, [_unlabelled(name, returned.iloc[:, k].array, pandas) for k in range(returned.shape[1])], axis=1
+    )
 
 
-def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
+def as_reasons(returned: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     """Return the reason of each failed trial, and None for the others, as an array of objects of shape (trial,).
 
     None, an empty text, False, and masked and missing entries are no failure; True is one without a reason. A single
@@ -55,17 +57,17 @@ def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     with the trials, which are the values of the only dimension in `axes`, if any.
     """
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
-    if xarray is not None and isinstance(given, xarray.DataArray | xarray.Variable):
-        given = _in_order("'error'", given, axes)
-    elif pandas is not None and isinstance(given, pandas.Series):
+    if xarray is not None and isinstance(returned, xarray.DataArray | xarray.Variable):
+        returned = _in_order("'error'", returned, axes)
+    elif pandas is not None and isinstance(returned, pandas.Series):
         for dim, values in axes.items():
-            _require_labels("'error'", dim, values, given.index)
-        given = given.array
-    if hasattr(given, "__dask_graph__"):
-        given = given.compute()
-    reasons = np.array(given, dtype=object)
-    if isinstance(given, np.ma.MaskedArray):
-        reasons[np.ma.getmaskarray(given)] = None
+            _require_labels("'error'", dim, values, returned.index)
+        returned = returned.array
+    if hasattr(returned, "__dask_graph__"):
+        returned = returned.compute()
+    reasons = np.array(returned, dtype=object)
+    if isinstance(returned, np.ma.MaskedArray):
+        reasons[np.ma.getmaskarray(returned)] = None
     nothing = (np.ma.masked,) if pandas is None else (np.ma.masked, pandas.NA, pandas.NaT)
     for at, reason in np.ndenumerate(reasons):
         is_missing = any(reason is absent for absent in nothing) or (isinstance(reason, float) and np.isnan(reason))
@@ -83,30 +85,30 @@ def as_reasons(given: Any, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     return reasons
 
 
-def _in_order(name: str, given: Any, axes: Mapping[str, Sequence[Any]]) -> Any:
+def _in_order(name: str, labelled: Any, axes: Mapping[str, Sequence[Any]]) -> Any:
     """Return the data of an array of xarray with its dimensions in the order of `axes`."""
-    if given.dims == tuple(f"dim_{k}" for k in range(given.ndim)):  # xarray names dimensions without a name so
-        return given.data
-    if len(given.dims) != len(axes) or set(given.dims) != set(axes):
+    if labelled.dims == tuple(f"dim_{k}" for k in range(labelled.ndim)):  # xarray names dimensions without a name so
+        return labelled.data
+    if len(labelled.dims) != len(axes) or set(labelled.dims) != set(axes):
         raise ValueError(
-            f"{name} must have the dimensions {_listed(axes)}, got {_listed(given.dims)}; rename them, or return an "
+            f"{name} must have the dimensions {_listed(axes)}, got {_listed(labelled.dims)}; rename them, or return an "
             "array without names"
         )
-    for dim, index in getattr(given, "indexes", {}).items():
+    for dim, index in getattr(labelled, "indexes", {}).items():
         _require_labels(name, dim, axes[dim], index)
-    return given.transpose(*axes).data
+    return labelled.transpose(*axes).data
 
 
 def _require_labels(name: str, dim: str, values: Sequence[Any], labels: Iterable[Any]) -> None:
     """Raise ValueError for labels along a dimension that are neither its values nor positions, in order."""
-    given = list(labels)
+    listed = list(labels)
     texts = [format_value(value) for value in values]
     allowed = [list(values), texts]
-    if set(given) != set(values):  # positions, which are no values in another order
+    if set(listed) != set(values):  # positions, which are no values in another order
         allowed.append(list(range(len(values))))
-    if len(given) == len(values) and given not in allowed:
+    if len(listed) == len(values) and listed not in allowed:
         raise ValueError(
-            f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(given)}; sort "
+            f"{name} must have the values of {dim} in order, {_listed(texts)}, got the labels {_listed(listed)}; sort "
             "them, or return an array without labels"
         )
 
@@ -116,26 +118,26 @@ def _listed(items: Iterable[Any]) -> str:
     return ", ".join([*texts[:_MOST_LABELS], *(["..."] if len(texts) > _MOST_LABELS else [])]) or "none"
 
 
-def _unlabelled(name: str, given: Any, pandas: Any) -> Numbers:
+def _unlabelled(name: str, returned: Any, pandas: Any) -> Numbers:
     """Return values without labels, and the mask of missing ones."""
-    if hasattr(given, "__dask_graph__"):
-        given = given.compute()  # NumPy's conversion of a lazy array drops its mask
-    if isinstance(given, np.ma.MaskedArray | list | tuple):
-        _refuse_lost(name, [given])
-    if isinstance(given, np.ma.MaskedArray):
-        return np.asarray(np.ma.getdata(given)), np.ma.getmaskarray(given)
-    if isinstance(given, list | tuple):
-        if not all(issubclass(kind, _NUMBERS) for kind in set(map(type, given))):
-            return _stack(name, [_unlabelled(name, item, pandas) for item in given])
-        return _of_numbers(name, given), np.zeros(len(given), bool)
-    if pandas is not None and isinstance(given, pandas.api.extensions.ExtensionArray):
-        if isinstance(given.dtype, np.dtype):
-            return _unlabelled(name, given.to_numpy(), pandas)
-        return _filled(name, np.asarray(pandas.isna(given), bool), given)
-    _refuse_lost(name, [given])
-    array = np.asanyarray(given)
+    if hasattr(returned, "__dask_graph__"):
+        returned = returned.compute()  # NumPy's conversion of a lazy array drops its mask
+    if isinstance(returned, np.ma.MaskedArray | list | tuple):
+        _refuse_lost(name, [returned])
+    if isinstance(returned, np.ma.MaskedArray):
+        return np.asarray(np.ma.getdata(returned)), np.ma.getmaskarray(returned)
+    if isinstance(returned, list | tuple):
+        if not all(issubclass(kind, _NUMBERS) for kind in set(map(type, returned))):
+            return _stack(name, [_unlabelled(name, item, pandas) for item in returned])
+        return _of_numbers(name, returned), np.zeros(len(returned), bool)
+    if pandas is not None and isinstance(returned, pandas.api.extensions.ExtensionArray):
+        if isinstance(returned.dtype, np.dtype):
+            return _unlabelled(name, returned.to_numpy(), pandas)
+        return _filled(name, np.asarray(pandas.isna(returned), bool), returned)
+    _refuse_lost(name, [returned])
+    array = np.asanyarray(returned)
     if type(array) is not np.ndarray:
-        if array is not given:  # what `__array__` returned
+        if array is not returned:  # what `__array__` returned
             return _unlabelled(name, array, pandas)
         array = np.asarray(array)
     if array.dtype.hasobject:
@@ -149,7 +151,9 @@ def _refuse_lost(name: str, items: Sequence[Any]) -> None:
     odd = {kind for kind in set(map(type, items)) if kind is not np.ndarray and kind.__module__ not in _PLAIN}
     for item in items if odd else ():
         kept = ("mask",) if isinstance(item, np.ma.MaskedArray) else ()
-        if lost := [what for what in _LOST if type(item) in odd and what not in kept and hasattr(item, what)]:
+        if lost := [
+            attribute for attribute in _LOST if type(item) in odd and attribute not in kept and hasattr(item, attribute)
+        ]:
             raise ValueError(
                 f"{name} must be plain numbers, got {type(item).__name__}, whose {lost[0]} would be lost; convert it "
                 "to the unit of the measure, and return an array"
@@ -192,14 +196,14 @@ def _refuse_rounded(name: str, integers: Iterable[int], dtype: np.dtype) -> None
             )
 
 
-def _filled(name: str, missing: np.ndarray, given: Any) -> Numbers:
+def _filled(name: str, missing: np.ndarray, returned: Any) -> Numbers:
     """Return objects as an array of numbers, with zeros in place of missing ones; other objects stay objects."""
-    missing = missing.reshape(given.shape)
-    kept = given[~missing].tolist()
-    array = np.zeros(given.shape, object)
+    missing = missing.reshape(returned.shape)
+    kept = returned[~missing].tolist()
+    array = np.zeros(returned.shape, object)
     if all(isinstance(item, _NUMBERS) for item in kept):
         numbers = _of_numbers(name, kept)
-        array = np.zeros(given.shape, numbers.dtype if kept else float)
+        array = np.zeros(returned.shape, numbers.dtype if kept else float)
         array[~missing] = numbers
     return array, missing
 

@@ -36,8 +36,8 @@ def check_workers(client: Client, store: str | None = None) -> dict[str, list[st
             f"{format_error(error)}; restart the scheduler, then check again"
         ) from error
     if able:
-        for worker, found in _source_faults(client, able).items():
-            faults[worker] += found
+        for worker, faults_of_worker in _source_faults(client, able).items():
+            faults[worker] += faults_of_worker
         for worker, fault in (_store_faults(client, store, able) if store is not None else {}).items():
             faults[worker].append(fault)
     return dict(sorted(faults.items()))
@@ -110,9 +110,9 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
     def on_each(function: Any, *args: Any) -> None:
         with _by_value():
             for worker, path in theirs.items():
-                found = client.run(function, path, *args, workers=[worker], on_error="return")[worker]
-                if found is not None:
-                    faults.setdefault(worker, found if isinstance(found, str) else format_error(found))
+                fault = client.run(function, path, *args, workers=[worker], on_error="return")[worker]
+                if fault is not None:
+                    faults.setdefault(worker, fault if isinstance(fault, str) else format_error(fault))
 
     try:
         write_probe(ours, run)
@@ -147,8 +147,8 @@ def _probe_place(store: str) -> str:
 
 def exchange_probes(path: str, ours: str, run: str) -> str | None:
     """Read the client's probe file on a worker, and write a second one; return an error message, or None on success."""
-    found = read_probe(ours)
-    if found != run:
+    probe = read_probe(ours)
+    if probe != run:
         return f"does not see the files of this process in {ours.rpartition('/')[0]}: the folder is not shared"
     write_probe(path, run)
     return None

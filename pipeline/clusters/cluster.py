@@ -308,16 +308,16 @@ def make_security(profile: Profile) -> Security | None:
         return None
     where = f"profile {profile.name}: security"
     rules.check_names(where, "key", profile.security, Security.__slots__)
-    given = {key: value for key, value in profile.security.items() if value is not None}
-    rules.check_values(where, given, _RULES)
-    contents = {key: _read_pem(f"{where}: {key}", key, given[key]) for key in _PARTS if key in given}
-    security = Security(**given)
+    settings = {key: value for key, value in profile.security.items() if value is not None}
+    rules.check_values(where, settings, _RULES)
+    contents = {key: _read_pem(f"{where}: {key}", key, settings[key]) for key in _PARTS if key in settings}
+    security = Security(**settings)
     if "tls_ca_file" in contents:
         requirement = f"{where}: tls_ca_file must be a certificate in PEM format"
         _check(requirement, lambda: ssl.create_default_context(cadata=contents["tls_ca_file"]))
-    if "tls_ciphers" in given:
+    if "tls_ciphers" in settings:
         requirement = f"{where}: tls_ciphers must be a list of OpenSSL ciphers"
-        _check(requirement, ssl.create_default_context().set_ciphers, given["tls_ciphers"])
+        _check(requirement, ssl.create_default_context().set_ciphers, settings["tls_ciphers"])
     requirement = f"{where}: tls_client_cert and tls_client_key must be a certificate and its private key"
     _check(requirement, security.get_connection_args, "client")
     return security
@@ -332,15 +332,15 @@ def _check(requirement: str, function: Callable[..., object], *args: object) -> 
         raise BadInputError(f"{requirement}, got {reason}") from None
 
 
-def _read_pem(where: str, key: str, given: object) -> str:
+def _read_pem(where: str, key: str, pem: object) -> str:
     """Return the text of a certificate or of a key, which is given as text or as the path of a file."""
     wanted = f"{where} must be a file in PEM format"
-    if not isinstance(given, str):
-        raise BadInputError(f"{wanted}, got {short_repr(given, key)}")
+    if not isinstance(pem, str):
+        raise BadInputError(f"{wanted}, got {short_repr(pem, key)}")
     try:
-        text = given if "\n" in given else Path(given).read_text(encoding="ascii", errors="ignore")
+        text = pem if "\n" in pem else Path(pem).read_text(encoding="ascii", errors="ignore")
     except FileNotFoundError:
-        raise BadInputError(f"{wanted}; no file exists at {short_repr(given, key)}") from None
+        raise BadInputError(f"{wanted}; no file exists at {short_repr(pem, key)}") from None
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
         raise BadInputError(f"{wanted}, got {getattr(error, 'strerror', None) or error}") from None
     if f"{_PARTS[key]}-----" not in text:

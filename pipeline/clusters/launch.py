@@ -139,24 +139,30 @@ def make_launch(profile: Profile) -> Launch:
 
 def _find_class(profile: Profile) -> Any:
     """Return the cluster class of a profile without calling it."""
-    given = f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}"
+    requirement = (
+        f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}"
+    )
     try:
-        found = getattr(importlib.import_module(profile.module), profile.class_name)
-        if found is SSHCluster and importlib.util.find_spec("asyncssh") is None:
+        cluster_class = getattr(importlib.import_module(profile.module), profile.class_name)
+        if cluster_class is SSHCluster and importlib.util.find_spec("asyncssh") is None:
             raise ModuleNotFoundError("No module named 'asyncssh'", name="asyncssh")
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = (getattr(error, "name", None) or "").partition(".")[0]
         hint = "; pip install 'dpstudies[cluster]'" if missing in _EXTRA else ""
-        raise BadInputError(f"{given}: {format_error(error)}{hint}") from error
-    if found is SSHCluster:
-        return found  # a function
+        raise BadInputError(f"{requirement}: {format_error(error)}{hint}") from error
+    if cluster_class is SSHCluster:
+        return cluster_class  # a function
     # some classes have the methods of Dask's cluster class without deriving from it
     methods = ("scale", "adapt", "close")
-    if not inspect.isclass(found) or found is Cluster or not all(hasattr(found, method) for method in methods):
+    if (
+        not inspect.isclass(cluster_class)
+        or cluster_class is Cluster
+        or not all(hasattr(cluster_class, method) for method in methods)
+    ):
         raise BadInputError(
-            f"{given}, which is not a cluster class: a cluster class has the methods {', '.join(methods)}"
+            f"{requirement}, which is not a cluster class: a cluster class has the methods {', '.join(methods)}"
         )
-    return found
+    return cluster_class
 
 
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
@@ -214,7 +220,7 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     """Return the launch for a batch system, after adding environment and dashboard addresses to its arguments."""
     section = kwargs.get("config_name") or factory.job_cls.config_name
 
-    def given(name: str, default: Any) -> Any:
+    def setting(name: str, default: Any) -> Any:
         found = kwargs.get(name)
         return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if found is None else found
 
@@ -225,9 +231,9 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
         {
             **kwargs,
             "silence_logs": kwargs.get("silence_logs", logging.WARNING),
-            "job_script_prologue": [*exports, *given("job_script_prologue", [])],
-            "worker_extra_args": ["--dashboard-address", _HERE, *given("worker_extra_args", [])],
-            "scheduler_options": {"dashboard_address": _HERE, **given("scheduler_options", {})},
+            "job_script_prologue": [*exports, *setting("job_script_prologue", [])],
+            "worker_extra_args": ["--dashboard-address", _HERE, *setting("worker_extra_args", [])],
+            "scheduler_options": {"dashboard_address": _HERE, **setting("scheduler_options", {})},
         },
     )
     try:
@@ -313,9 +319,9 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
     if custom is not None:
         return yaml.safe_load(Path(custom).read_text()) if isinstance(custom, str) else custom
     taken = launch.kwargs.keys() & inspect.signature(make_cluster_spec).parameters.keys()
-    given = {name: launch.kwargs[name] for name in taken}
+    settings = {name: launch.kwargs[name] for name in taken}
     workers = {} if profile.scale is None else {"n_workers": profile.scale}
-    return make_cluster_spec(**{"name": "dask-USER-ID", "n_workers": 0, **given, **workers})
+    return make_cluster_spec(**{"name": "dask-USER-ID", "n_workers": 0, **settings, **workers})
 
 
 def obstacle(profile: Profile) -> str:

@@ -125,7 +125,7 @@ def _read_profiles(path: str) -> tuple[dict[str, Any], str]:
     document = _read(path)
     rules.check_names(path, "key", document, ("default", "profiles"))
     rules.check_values(path, document, {"default": rules.TEXT, "profiles": rules.MAPPING})
-    profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
+    profiles = {str(key): entry for key, entry in document.get("profiles", {}).items()}
     if not profiles:
         raise BadInputError(f"{path}: profiles must contain at least one profile, got none")
     return profiles, document.get("default", "")
@@ -170,65 +170,65 @@ def _refuse_large(document: Any) -> None:
             stack += ((item, level + 1) for item in items)
 
 
-def _profile(name: str, given: Any, where: str) -> Profile:
-    if not isinstance(given, Mapping):
-        raise BadInputError(f"{where} must be a mapping, got {short_repr(given)}")
-    if "storage_options" in given:
+def _profile(name: str, entry: Any, where: str) -> Profile:
+    if not isinstance(entry, Mapping):
+        raise BadInputError(f"{where} must be a mapping, got {short_repr(entry)}")
+    if "storage_options" in entry:
         raise BadInputError(
             f"{where} must not have storage_options; for access to an object store, set environment variables such as "
             "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and env in the profile for the workers"
         )
-    rules.check_names(where, "key", given, tuple(_RULES))
-    rules.check_values(where, given, _RULES)
-    if ("address" in given) == ("class" in given):
-        raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
+    rules.check_names(where, "key", entry, tuple(_RULES))
+    rules.check_values(where, entry, _RULES)
+    if ("address" in entry) == ("class" in entry):
+        raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(entry)}")
     for key in _STARTED_ONLY:
-        if "address" in given and key in given:
+        if "address" in entry and key in entry:
             raise BadInputError(f"{where}: {key} applies to started clusters, not to an address; remove it")
-    if "class" in given and "security" in given:
+    if "class" in entry and "security" in entry:
         raise BadInputError(
             f"{where} must not have security with a class; add it to kwargs, such as {{security: true}}"
         )
-    if "scale" in given and "adapt" in given:
+    if "scale" in entry and "adapt" in entry:
         raise BadInputError(f"{where} must have scale or adapt, got both")
-    if "adapt" in given:
-        _check_adapt(f"{where}: adapt", given["adapt"])
+    if "adapt" in entry:
+        _check_adapt(f"{where}: adapt", entry["adapt"])
     return Profile(
         name,
-        module=given.get("module", "distributed"),
-        class_name=given.get("class", ""),
-        args=tuple(given.get("args", ())),
-        kwargs=_with_text_keys(given.get("kwargs", {}), f"{where}: kwargs"),
-        address=given.get("address"),
-        security=_with_text_keys(given.get("security", {}), f"{where}: security"),
-        scale=given.get("scale"),
-        adapt=given.get("adapt", {}),
-        env=_environment(given.get("env", {}), f"{where}: env"),
-        wait=given.get("wait", Profile.wait),
+        module=entry.get("module", "distributed"),
+        class_name=entry.get("class", ""),
+        args=tuple(entry.get("args", ())),
+        kwargs=_with_text_keys(entry.get("kwargs", {}), f"{where}: kwargs"),
+        address=entry.get("address"),
+        security=_with_text_keys(entry.get("security", {}), f"{where}: security"),
+        scale=entry.get("scale"),
+        adapt=entry.get("adapt", {}),
+        env=_environment(entry.get("env", {}), f"{where}: env"),
+        wait=entry.get("wait", Profile.wait),
     )
 
 
-def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
-    rules.check_names(where, "key", given, tuple(_ADAPT_RULES))
-    rules.check_values(where, given, _ADAPT_RULES)
-    limits = [key for key in ("maximum", "maximum_jobs") if key in given]
+def _check_adapt(where: str, adapt: Mapping[str, Any]) -> None:
+    rules.check_names(where, "key", adapt, tuple(_ADAPT_RULES))
+    rules.check_values(where, adapt, _ADAPT_RULES)
+    limits = [key for key in ("maximum", "maximum_jobs") if key in adapt]
     if len(limits) != 1:
         raise BadInputError(
             f"{where} must have maximum (workers) or maximum_jobs, such as {{minimum: 0, maximum: 10}}, "
-            f"got {' and '.join(limits) or ', '.join(given) or 'nothing'}"
+            f"got {' and '.join(limits) or ', '.join(adapt) or 'nothing'}"
         )
     least = limits[0].replace("max", "min")
     other = "minimum" if least == "minimum_jobs" else "minimum_jobs"
-    if other in given:  # in Dask, this minimum would override the maximum
+    if other in adapt:  # in Dask, this minimum would override the maximum
         raise BadInputError(f"{where}: {limits[0]} must be combined with {least}, got {other}")
-    if given.get(least, 0) > given[limits[0]]:
-        raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
+    if adapt.get(least, 0) > adapt[limits[0]]:
+        raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {adapt[least]} > {adapt[limits[0]]}")
 
 
-def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
+def _environment(variables: Mapping[Any, Any], where: str) -> dict[str, str]:
     """Return environment variables as text; a missing value is taken from the environment of this process."""
     env = {}
-    for name, value in given.items():
+    for name, value in variables.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise BadInputError(
                 f"{where} must have names of letters, digits and _, got {short_repr(str(name))}; put a name in quotes "
@@ -245,8 +245,8 @@ def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
     return env
 
 
-def _with_text_keys(given: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
-    for key in given:
+def _with_text_keys(settings: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
+    for key in settings:
         if not isinstance(key, str):
             raise BadInputError(f"{where} must have names as keys, got {short_repr(key)}")
-    return given
+    return settings

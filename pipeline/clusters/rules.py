@@ -69,19 +69,19 @@ MEMORY_LIMIT = Rule(
 )
 
 
-def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+def check_values(where: str, settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raise `BadInputError` for values that violate their rules; keys without a rule are not checked."""
-    for key, value in given.items():
+    for key, value in settings.items():
         if key in rules and not rules[key].accepts(value):
             raise BadInputError(f"{where}: {key} must be {rules[key].allowed}, got {short_repr(value, key)}")
 
 
-def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
+def check_names(where: str, kind: str, names: Mapping[Any, Any], allowed: Collection[str]) -> None:
     """Raise `BadInputError` for unknown names; the message lists the nearest allowed names, or all if there are few."""
-    for name in given:
+    for name in names:
         if name in allowed:
             continue
         if len(allowed) <= _MOST_NAMES:
-            raise BadInputError(f"{where}: {unknown(what, name, allowed)}")
+            raise BadInputError(f"{where}: {unknown(kind, name, allowed)}")
         hint = suggest(str(name), list(allowed)).rstrip() or "see the Dask documentation"
-        raise BadInputError(f"{where}: unknown {what} {str(name)!r}; {hint}")
+        raise BadInputError(f"{where}: unknown {kind} {str(name)!r}; {hint}")

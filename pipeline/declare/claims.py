@@ -387,14 +387,14 @@ def _declared_needs(label: str, needs: Any) -> Needs:
     return declared
 
 
-def _declared_values(what: str, label: str, given: Any) -> Any:
+def _declared_values(dimension: str, label: str, needed: Any) -> Any:
     """Return a scalar, or a tuple of distinct ones, that a claim needs; raise BadInputError for other types."""
-    values = tuple(given) if isinstance(given, range) else given.tolist() if hasattr(given, "tolist") else given
+    values = tuple(needed) if isinstance(needed, range) else needed.tolist() if hasattr(needed, "tolist") else needed
     is_one = not isinstance(values, tuple | list)
     plain = [_plain(value) for value in ([values] if is_one else values)]
     if None in plain:
         raise BadInputError(
-            f"claim {label} must need numbers or texts of {what}, or a tuple of them, got {short_repr(given)}"
+            f"claim {label} must need numbers or texts of {dimension}, or a tuple of them, got {short_repr(needed)}"
         )
     return plain[0] if is_one else tuple(dict.fromkeys(plain))
 

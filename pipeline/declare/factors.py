@@ -47,10 +47,10 @@ def _cast(kind: Kind, value: Any) -> Value:
     if isinstance(value, bool):
         raise ValueError
     if kind == "int":
-        whole = int(value)
-        if (not isinstance(value, str) and whole != value) or abs(whole) >= 2**63:
+        integer = int(value)
+        if (not isinstance(value, str) and integer != value) or abs(integer) >= 2**63:
             raise ValueError
-        return whole
+        return integer
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
@@ -62,14 +62,14 @@ def require_integer(name: str, value: Any, least: int, most: int) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        whole = operator.index(value)
+        integer = operator.index(value)
     except TypeError as error:
         raise BadInputError(f"{name} must be an integer, got {short_repr(value)}") from error
-    if whole < least:
-        raise BadInputError(f"{name} must be >= {least}, got {whole}")
-    if whole > most:
-        raise BadInputError(f"{name} must be <= {most:,}, got {whole:,}")
-    return whole
+    if integer < least:
+        raise BadInputError(f"{name} must be >= {least}, got {integer}")
+    if integer > most:
+        raise BadInputError(f"{name} must be <= {most:,}, got {integer:,}")
+    return integer
 
 
 def require_types(declared: Any, **expected: Any) -> None:
@@ -77,7 +77,7 @@ def require_types(declared: Any, **expected: Any) -> None:
     for name, kind in expected.items():
         value = getattr(declared, name)
         if isinstance(kind, list):
-            is_valid = isinstance(value, tuple | list) and all(isinstance(one, kind[0]) for one in value)
+            is_valid = isinstance(value, tuple | list) and all(isinstance(entry, kind[0]) for entry in value)
             words = f"a tuple of {kind[0].__name__} objects"
         else:
             is_valid = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
@@ -87,20 +87,20 @@ def require_types(declared: Any, **expected: Any) -> None:
             raise BadInputError(f"{name} of a {type(declared).__name__} must be {words}, got {short_repr(value)}")
 
 
-def require_name(what: str, name: Any) -> str:
+def require_name(label: str, name: Any) -> str:
     """Return a name that is used in paths and options; raise BadInputError for other values."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInputError(
-            f"{what} must consist of 1 to 100 letters, digits, '_', '.' and '-', begin with a letter, digit or '_', "
+            f"{label} must consist of 1 to 100 letters, digits, '_', '.' and '-', begin with a letter, digit or '_', "
             f"and differ from 'zarr.json', got {short_repr(name)}"
         )
     return name
 
 
-def require_text(what: str, text: Any) -> str:
+def require_text(label: str, text: Any) -> str:
     """Return a label; raise BadInputError for an empty string, control characters or another type."""
     if not isinstance(text, str) or not text or _CONTROL.search(text):
-        raise BadInputError(f"{what} must be a non-empty string without control characters, got {short_repr(text)}")
+        raise BadInputError(f"{label} must be a non-empty string without control characters, got {short_repr(text)}")
     return text
 
 
@@ -261,12 +261,12 @@ class Measure:
 def _is_stored(dtype: object) -> bool:
     """Return True if a dtype is given by its name, as specs require, and Zarr supports it."""
     try:
-        found = np.dtype(dtype)  # type: ignore[call-overload]
+        stored = np.dtype(dtype)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         return False
-    if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
+    if not isinstance(dtype, str) or stored.kind not in "biuf" or stored.itemsize > 8:
         return False
-    return found.num == np.dtype(found.name).num  # ulonglong is a different type with the same name
+    return stored.num == np.dtype(stored.name).num  # ulonglong is a different type with the same name
 
 
 def stored_dtype(dtype: str) -> np.dtype:
@@ -274,8 +274,8 @@ def stored_dtype(dtype: str) -> np.dtype:
 
     Means of float16 overflow, those of float32 lose digits, and xarray decodes integers below 32 bits as float32.
     """
-    given = np.dtype(dtype)
-    return np.dtype("float64" if given.kind == "f" else given.name if given.itemsize >= 4 else "int32")
+    declared = np.dtype(dtype)
+    return np.dtype("float64" if declared.kind == "f" else declared.name if declared.itemsize >= 4 else "int32")
 
 
 def missing_value(dtype: str) -> float | int:

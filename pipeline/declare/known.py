@@ -63,12 +63,12 @@ def private_folder(kind: Literal["cache", "state"]) -> Path:
 
 def require_private(path: Path) -> None:
     """Raise PermissionError unless a file or folder belongs to the user and no other user can change or replace it."""
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         raise PermissionError(f"{path} must not be a link; remove it")
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         raise PermissionError(f"{path} must belong to the user who runs this program; remove it, or set DPSTUDIES_HOME")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{path} can be written by other users; remove it, or run: chmod go-w {path}")
     for parent in path.parents:
         if parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:

@@ -44,7 +44,7 @@ SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
 
 def require_block_size(panel: str, block_trials: int, measures: Iterable[Measure], sizes: Mapping[str, int]) -> None:
     """Raise BadInputError if the arrays of one block and setting take more memory than `MAX_BLOCK_BYTES`."""
-    n_bytes = [np.dtype(one.dtype).itemsize * math.prod(sizes[dim] for dim in one.dims) for one in measures]
+    n_bytes = [np.dtype(measure.dtype).itemsize * math.prod(sizes[dim] for dim in measure.dims) for measure in measures]
     if (total := block_trials * (_STATUS_BYTES + sum(n_bytes))) > MAX_BLOCK_BYTES:
         raise BadInputError(
             f"a block of panel {panel} must take at most {MAX_BLOCK_BYTES:,} bytes per method, got {total:,} for "
@@ -152,67 +152,13 @@ class Panel:
         require_types(self, factors=[Factor], method_factors=[Factor], outputs=[Factor], constants=[Factor])
         if self.method_dim is not None:
             require_name(f"method_dim of panel {self.name}", self.method_dim)
-        axes = [f.name for f in (*self.factors, *self.method_factors, *self.outputs, *self.constants)]
-        methods_axis = [] if self.method_dim is None else [self.method_dim]
-        names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInputError(
-                f"names must be unique within panel {self.name} and not trial, status or error, got duplicates: "
-                f"{', '.join(twice)}"
-            )
-        for name in (*axes, *methods_axis):
-            if name in SEL_PARAMETERS:
-                raise BadInputError(
-                    f"panel {self.name} must not name a factor or dimension {name!r}, a parameter of xarray's sel; "
-                    "rename it"
-                )
-        for constant in self.constants:
-            if (n := len(constant.values)) != 1:
-                raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value, got {n}")
-        per_trial = [measure.name for measure in self.measures if measure.per_trial]
-        for statistic in self.statistics:
-            if statistic.measure not in per_trial:
-                raise BadInputError(
-                    f"statistic {statistic.name} of panel {self.name} must use a per-trial measure, got "
-                    f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
-                )
-        summarised = Counter(f"{one.measure}_{one.name}" for one in self.statistics)
-        summarised.update(measure.name for measure in self.measures if not measure.per_trial)
-        for measure in self.measures:
-            if measure.per_trial:
-                standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
-                summarised.update(f"{measure.name}_{name}" for name in standard)
-        if twice := [name for name, count in summarised.items() if count > 1]:
-            raise BadInputError(
-                f"variables in summaries of panel {self.name} must have distinct names, got {', '.join(twice)} twice; "
-                "rename the statistic or measure"
-            )
-        methods = [method.name for method in self.methods]
-        if not methods:
-            raise BadInputError(f"panel {self.name} must have at least one method, got none")
-        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
-        roles = [method.stream_key or method.name for method in self.methods]
-        for what, found in (
-            ("methods with distinct names", methods),
-            ("factors with distinct stream keys", keys),
-            ("methods with distinct stream keys", roles),
-        ):
-            if len(set(found)) < len(found):
-                raise BadInputError(f"panel {self.name} must have {what}, got {', '.join(found)}")
-        if self.method_dim is None and len(methods) > 1:
-            raise BadInputError(
-                f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
-            )
-        if "data" in roles:
-            raise BadInputError(
-                f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
-            )
-        for what, given, known in (
-            ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
-            ("output", [name for m in self.measures for name in m.dims], self.outputs),
-        ):
-            require_known(what, given, [axis.name for axis in known], f"panel {self.name}: ")
+        _require_names(self)
+        _require_constants(self)
+        _require_statistics(self)
+        _require_summary_names(self)
+        _require_methods(self)
+        _require_declared(self, "method factor", [f for m in self.methods for f in m.uses], self.method_factors)
+        _require_declared(self, "output", [dim for m in self.measures for dim in m.dims], self.outputs)
         for name in ("trials", "block_trials"):
             if getattr(self, name) is not None or name == "block_trials":
                 object.__setattr__(self, name, require_integer(name, getattr(self, name), 1, MAX_TRIALS))
@@ -334,8 +280,8 @@ class Panel:
     @cached_property
     def applicable(self) -> np.ndarray:
         """Mask of the settings that apply to each cell, shape (cell, setting)."""
-        found = [[self.applies(cell, setting) for setting in self.settings()] for cell in self.cells()]
-        return np.array(found, bool)
+        applies = [[self.applies(cell, setting) for setting in self.settings()] for cell in self.cells()]
+        return np.array(applies, bool)
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
         """Return True if a setting applies to a cell; raise BadInputError for values out of their domain."""
@@ -374,3 +320,84 @@ class Panel:
             },
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }
+
+
+def _require_names(panel: Panel) -> None:
+    """Raise BadInputError for names of dimensions and variables that occur twice or that xarray's ``sel`` reserves."""
+    axes = [f.name for f in (*panel.factors, *panel.method_factors, *panel.outputs, *panel.constants)]
+    methods_axis = [] if panel.method_dim is None else [panel.method_dim]
+    names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in panel.measures)]
+    if len(set(names)) < len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise BadInputError(
+            f"names must be unique within panel {panel.name} and not trial, status or error, got duplicates: "
+            f"{', '.join(repeated)}"
+        )
+    for name in (*axes, *methods_axis):
+        if name in SEL_PARAMETERS:
+            raise BadInputError(
+                f"panel {panel.name} must not name a factor or dimension {name!r}, a parameter of xarray's sel; "
+                "rename it"
+            )
+
+
+def _require_constants(panel: Panel) -> None:
+    """Raise BadInputError for a constant without exactly one value."""
+    for constant in panel.constants:
+        if (n := len(constant.values)) != 1:
+            raise BadInputError(f"constant {constant.name} of panel {panel.name} must have one value, got {n}")
+
+
+def _require_statistics(panel: Panel) -> None:
+    """Raise BadInputError for a statistic of anything but a measure with one value per trial."""
+    per_trial = [measure.name for measure in panel.measures if measure.per_trial]
+    for statistic in panel.statistics:
+        if statistic.measure not in per_trial:
+            raise BadInputError(
+                f"statistic {statistic.name} of panel {panel.name} must use a per-trial measure, got "
+                f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
+            )
+
+
+def _require_summary_names(panel: Panel) -> None:
+    """Raise BadInputError if two variables of a summary had one name."""
+    summarised = Counter(f"{statistic.measure}_{statistic.name}" for statistic in panel.statistics)
+    summarised.update(measure.name for measure in panel.measures if not measure.per_trial)
+    for measure in panel.measures:
+        if measure.per_trial:
+            standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
+            summarised.update(f"{measure.name}_{name}" for name in standard)
+    if repeated := [name for name, count in summarised.items() if count > 1]:
+        raise BadInputError(
+            f"variables in summaries of panel {panel.name} must have distinct names, got {', '.join(repeated)} twice; "
+            "rename the statistic or measure"
+        )
+
+
+def _require_methods(panel: Panel) -> None:
+    """Raise BadInputError for missing methods, and for names and stream keys that are not distinct or reserved."""
+    methods = [method.name for method in panel.methods]
+    if not methods:
+        raise BadInputError(f"panel {panel.name} must have at least one method, got none")
+    keys = [f.stream_key or f.name for f in (*panel.factors, *panel.method_factors)]
+    roles = [method.stream_key or method.name for method in panel.methods]
+    for requirement, names in (
+        ("methods with distinct names", methods),
+        ("factors with distinct stream keys", keys),
+        ("methods with distinct stream keys", roles),
+    ):
+        if len(set(names)) < len(names):
+            raise BadInputError(f"panel {panel.name} must have {requirement}, got {', '.join(names)}")
+    if panel.method_dim is None and len(methods) > 1:
+        raise BadInputError(
+            f"panel {panel.name} must have one method where method_dim is None, got {', '.join(methods)}"
+        )
+    if "data" in roles:
+        raise BadInputError(
+            f"a method of panel {panel.name} must not be named 'data', the role of the simulation; rename it"
+        )
+
+
+def _require_declared(panel: Panel, kind: str, used: Sequence[str], declared: Sequence[Factor]) -> None:
+    """Raise BadInputError for the use of a factor or an output that the panel does not declare."""
+    require_known(kind, used, [axis.name for axis in declared], f"panel {panel.name}: ")

@@ -39,13 +39,13 @@ class Plugins(Mapping[str, str]):
     @cached_property
     def built_in(self) -> Mapping[str, str]:
         """Names of this package; BadInputError if its metadata are older than its code."""
-        found = {**self._reserved, **{point.name: point.value for point in _own_points(self.group)}}
-        if not found:
+        targets = {**self._reserved, **{point.name: point.value for point in _own_points(self.group)}}
+        if not targets:
             raise BadInputError(
                 f"dpstudies must register names in {self.group}, got none, because it was installed from older code; "
                 "install it again, such as with: pip install -e ."
             )
-        return found
+        return targets
 
     def __getitem__(self, name: str) -> str:
         """Return ``module:object``; raise KeyError for an unknown name, BadInputError for an ambiguous one."""

@@ -147,8 +147,8 @@ def enable_sibling_imports(source: StudySource) -> None:
 def source_of(study: Study) -> StudySource:
     """Return the source of a study object: the file or module that defines it, or else the object itself."""
     # the modules that define its functions are searched first, since other modules may import the study
-    own = {getattr(function, "__module__", None) for function in functions_of(study)}
-    for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
+    declaring_modules = {getattr(function, "__module__", None) for function in functions_of(study)}
+    for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in declaring_modules, name)):
         attributes = list(getattr(sys.modules[name], "__dict__", {}).items())
         attribute = next((attribute for attribute, value in attributes if value is study), None)
         if attribute is not None and name in _from_files:
@@ -198,9 +198,9 @@ def load_object(target: str) -> Any:
     if not colon:
         raise BadInputError(f"an object of {module_name} must be named, got none; {_propose_audits(module, target)}")
     if not hasattr(module, name):
-        own = _find_audits(module)
-        message = unknown(f"object of {module_name}", name, own).removesuffix("; none is declared here")
-        raise BadInputError(message if own else f"{message}; {_propose_audits(module, module_name)}")
+        audits = _find_audits(module)
+        message = unknown(f"object of {module_name}", name, audits).removesuffix("; none is declared here")
+        raise BadInputError(message if audits else f"{message}; {_propose_audits(module, module_name)}")
     return getattr(module, name)
 
 
@@ -256,20 +256,20 @@ def _find_audits(module: Any) -> dict[str, str]:
 
 def _propose_audits(module: Any, path: str) -> str:
     """Return commands that audit the mechanisms and output distributions which a file defines."""
-    found = [
+    proposals = [
         f"{name} is {kind}; audit it with: {command('audit', f'{path}:{name}', *_AUDIT)}"
         for name, kind in _find_audits(module).items()
     ]
     if isinstance(vars(module).get("STUDY"), Study):
-        found.append(f"STUDY is a study; run it with: {command('run', path, '--store', 'results.zarr')}")
-    return ", or ".join(found) or "it defines nothing to audit either; 'dpstudies new study NAME' writes an example"
+        proposals.append(f"STUDY is a study; run it with: {command('run', path, '--store', 'results.zarr')}")
+    return ", or ".join(proposals) or "it defines nothing to audit either; 'dpstudies new study NAME' writes an example"
 
 
 _AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
+def _naming(label: str) -> Iterator[None]:
     """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
     try:
         yield
@@ -278,7 +278,7 @@ def _naming(what: str) -> Iterator[None]:
             raise
         text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
         raise BadInputError(
-            redact_text(f"cannot load {what}{_place(error)}: {type(error).__name__}: {text}")
+            redact_text(f"cannot load {label}{_place(error)}: {type(error).__name__}: {text}")
         ) from error
 
 
@@ -290,18 +290,18 @@ def _place(error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _read(path: str, what: str) -> str:
+def _read(path: str, label: str) -> str:
     """Return the content of a source file with its original line ends, so that its hash is that of the file."""
     try:
-        return _read_bytes(path, what).decode()
+        return _read_bytes(path, label).decode()
     except UnicodeDecodeError as error:
-        raise BadInputError(f"the {what} {path} must be UTF-8: {error}") from error
+        raise BadInputError(f"the {label} {path} must be UTF-8: {error}") from error
 
 
-def _read_bytes(path: str, what: str) -> bytes:
+def _read_bytes(path: str, label: str) -> bytes:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise OSError(errno.EINVAL, "not a regular file")
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-        raise BadInputError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from error
+        raise BadInputError(f"cannot read the {label} {path}: {getattr(error, 'strerror', error)}") from error

@@ -115,9 +115,9 @@ class Study:
                 f"study {self.name} must have panels with distinct names, got {', '.join(names) or 'none'}"
             )
         for kind, named in (("claim", self.claims), ("figure", self.figures)):
-            found = [one.name for one in named]
-            if len(set(found)) < len(found):
-                raise BadInputError(f"study {self.name} must name each {kind} once, got {', '.join(found)}")
+            names = [entry.name for entry in named]
+            if len(set(names)) < len(names):
+                raise BadInputError(f"study {self.name} must name each {kind} once, got {', '.join(names)}")
         for claim, panel in product(self.claims, self.panels):
             needs = claim.needs.get(panel.name, {})
             for factor in (*panel.factors, *panel.method_factors, *panel.outputs):
@@ -168,8 +168,12 @@ class Study:
             For an unknown name or an invalid value, before anything is computed or written.
         """
         trials = {} if trials is None else trials
-        given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
-        by_panel = {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
+        trials_by_panel = (
+            trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
+        )
+        by_panel = {
+            self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in trials_by_panel.items()
+        }
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})
@@ -191,8 +195,8 @@ class Study:
     def with_trials(self, trials: Mapping[str, int]) -> "Study":
         """Return the study with other numbers of trials in panels with trials."""
         panels = (
-            replace(one, trials=trials.get(one.name, one.trials)) if one.trials is not None else one
-            for one in self.panels
+            replace(panel, trials=trials.get(panel.name, panel.trials)) if panel.trials is not None else panel
+            for panel in self.panels
         )
         return replace(self, panels=tuple(panels))
 
@@ -240,8 +244,8 @@ class Study:
     def _on_demand_for(self, values: Collection[str]) -> list[str]:
         """Return the names of panels on demand that have a factor in `values` which no other panel has."""
         others = {name for panel in self.panels if not panel.on_demand for name in panel.settable()}
-        own = set(values) - others
-        return [panel.name for panel in self.panels if panel.on_demand and own & set(panel.settable())]
+        requested = set(values) - others
+        return [panel.name for panel in self.panels if panel.on_demand and requested & set(panel.settable())]
 
     def _reject_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
         """Raise BadInputError if a panel on demand that was not selected has the factor `name`."""
@@ -279,16 +283,16 @@ class Study:
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
     """List the differences of two specs as ``path: stored X, now Y``."""
     if isinstance(stored, Mapping) and isinstance(current, Mapping):
-        found = []
+        differing = []
         for key in sorted({*stored, *current}):
             where = f"{path}.{key}" if path else key
             if key not in current:
-                found.append(f"{where}: stored, now absent")
+                differing.append(f"{where}: stored, now absent")
             elif key not in stored:
-                found.append(f"{where}: not stored, now present")
+                differing.append(f"{where}: not stored, now present")
             else:
-                found += differences(stored[key], current[key], where)
-        return found
+                differing += differences(stored[key], current[key], where)
+        return differing
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
 
 

@@ -95,16 +95,16 @@ def imported_modules(source: StudySource) -> set[str]:
     if source.file is not None:
         folder = Path(source.file).parent
         text = text if text is not None else _read(Path(source.file))
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = [text] if text is not None else []
     while waiting:
-        for name in set(_imports(waiting.pop())) - found:
+        for name in set(_imports(waiting.pop())) - modules:
             if name not in sys.modules and importlib.util.find_spec(name) is None:
                 continue  # the module is not installed in this process, so the import is optional
-            found.add(name)
+            modules.add(name)
             if folder is not None and (folder / f"{name}.py").is_file():
                 waiting.append(_read(folder / f"{name}.py"))
-    return found
+    return modules
 
 
 def _imports(text: str) -> Iterator[str]:
@@ -154,8 +154,8 @@ class Rerun:
             measure.name
             for measure in self.panel.measures
             if measure.per_trial or is_ok
-            for one, other in [(self.stored.values[measure.name], self.computed.values[measure.name])]
-            if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+            for stored, computed in [(self.stored.values[measure.name], self.computed.values[measure.name])]
+            if not np.array_equal(stored, computed, equal_nan=stored.dtype.kind == "f")
         )
 
     @property

@@ -186,7 +186,7 @@ class Monitor:
 
     def _check_heartbeats(self, workers: dict[str, dict[str, Any]]) -> None:
         """Warn about workers that do not respond; looks are counted, since this process may be suspended itself."""
-        before, self._last_seen = self._last_seen, {name: one.get("last_seen", 0) for name, one in workers.items()}
+        before, self._last_seen = self._last_seen, {name: state.get("last_seen", 0) for name, state in workers.items()}
         same = [name for name, seen in self._last_seen.items() if before.get(name) == seen]
         self._n_looks = {name: self._n_looks.get(name, 0) + 1 for name in same}
         silent = [name for name, n_looks in self._n_looks.items() if n_looks >= _MOST_LOOKS]

@@ -62,26 +62,26 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
     ends: dict[Step, End] = {}
 
     def attempt(step: Step) -> list[Outcome] | End:
-        found = compute(step, False)
-        if isinstance(found, End):
-            ends[step] = found
-        return found
+        result = compute(step, False)
+        if isinstance(result, End):
+            ends[step] = result
+        return result
 
     def alone(step: Step) -> list[Outcome] | End:
         """Compute the step of a single trial, which terminates two processes if it is killed."""
-        found = ends.get(step) or attempt(step)
-        return compute(step, True) if isinstance(found, End) and found.status != Status.TIMED_OUT else found
+        result = ends.get(step) or attempt(step)
+        return compute(step, True) if isinstance(result, End) and result.status != Status.TIMED_OUT else result
 
-    whole = attempt(Step(block, settings, budget if len(block.trials) > 1 else None))
-    if not isinstance(whole, End):
-        return whole
+    together = attempt(Step(block, settings, budget if len(block.trials) > 1 else None))
+    if not isinstance(together, End):
+        return together
     ends_in_data = isinstance(attempt(Step(block)), End)
-    found: dict[int, Outcome | None] = dict.fromkeys(settings)
+    outcomes: dict[int, Outcome | None] = dict.fromkeys(settings)
     for k in settings if len(settings) > 1 else ():
         if not (ends_in_data and panel.applies(panel.cells()[block.cell], panel.settings()[k])):
-            one = attempt(Step(block, (k,), budget if len(block.trials) > 1 else None))
-            found[k] = None if isinstance(one, End) else one[0]
-    singly = [k for k in settings if found[k] is None]
+            result = attempt(Step(block, (k,), budget if len(block.trials) > 1 else None))
+            outcomes[k] = None if isinstance(result, End) else result[0]
+    singly = [k for k in settings if outcomes[k] is None]
     parts: dict[int, dict[int, Outcome]] = {k: {} for k in singly}
     spent, any_ok = Counter[int](), set[int]()
     for trial in block.trials:
@@ -92,12 +92,13 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
             if k not in tried:
                 parts[k][trial] = unevaluated(panel, 1, Status.PENDING, "")
                 continue
-            one = data if isinstance(data, End) else alone(Step(single, (k,)))
-            outcome = unevaluated(panel, 1, one.status, one.reason) if isinstance(one, End) else one[0]
+            result = data if isinstance(data, End) else alone(Step(single, (k,)))
+            is_ended = isinstance(result, End)
+            outcome = unevaluated(panel, 1, result.status, result.reason) if isinstance(result, End) else result[0]
             parts[k][trial] = outcome
-            spent[k] += ENDED_COST if isinstance(one, End) else int(outcome.status[0] == Status.FAILED)
+            spent[k] += ENDED_COST if is_ended else int(outcome.status[0] == Status.FAILED)
             any_ok |= {k} if outcome.status[0] == Status.OK else set()
-    return [found[k] or join(panel, parts[k]) for k in settings]
+    return [outcomes[k] or join(panel, parts[k]) for k in settings]
 
 
 class Children:
@@ -118,13 +119,13 @@ class Children:
         """Compute a request in a child process, or in a new one; return its reply, or the `End` of the process."""
         reason = ""
         for _ in range(_MOST_ATTEMPTS):
-            found = self._attempt(request, self._share, is_new)
-            if isinstance(found, End) and found.at_share:
+            result = self._attempt(request, self._share, is_new)
+            if isinstance(result, End) and result.at_share:
                 with self._large:
-                    found = self._attempt(request, self._memory, is_new=True)
-            if not isinstance(found, End) or found.by_trial:
-                return found
-            reason = found.reason
+                    result = self._attempt(request, self._memory, is_new=True)
+            if not isinstance(result, End) or result.by_trial:
+                return result
+            reason = result.reason
             if self._is_closed:
                 break
         raise TransientError(reason)
@@ -146,18 +147,18 @@ class Children:
                 self._remove(child)
                 return End(Status.PENDING, problem, by_trial=False)
         try:
-            found = child.compute(request, self._task.time_limit, memory, self._memory)
+            result = child.compute(request, self._task.time_limit, memory, self._memory)
         except BaseException:
             self._remove(child)
             raise
         with self._lock:
-            is_kept = not isinstance(found, End) and len(self._idle) < self._n_threads and not self._is_closed
+            is_kept = not isinstance(result, End) and len(self._idle) < self._n_threads and not self._is_closed
             self._idle += [child] if is_kept else []
         if not is_kept:
             self._remove(child)
-        if self._is_closed and isinstance(found, End):
+        if self._is_closed and isinstance(result, End):
             return End(Status.PENDING, "the run was stopped", by_trial=False)
-        return found
+        return result
 
     def _remove(self, child: "Child") -> None:
         child.end()

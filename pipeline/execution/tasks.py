@@ -136,10 +136,10 @@ def compute(
                 break
             started, panel = time.perf_counter(), study.panel(work.block.panel)
             apart = isolate(children_of(task, study), panel, work, budget) if is_apart else None
-            found = evaluate_work(study, work, budget) if apart is None else apart
+            computed = evaluate_work(study, work, budget) if apart is None else apart
             outcomes = {
                 k: outcome if k not in before else keep_ok(panel, before[k], outcome)
-                for k, outcome in zip(work.settings, found, strict=True)
+                for k, outcome in zip(work.settings, computed, strict=True)
             }
             for k, outcome in outcomes.items():
                 commit.write(panel, work.block, panel.settings()[k], outcome)
@@ -149,11 +149,11 @@ def compute(
 
 def _read_stale(study: Study, store: ResultStore, work: Work) -> dict[int, Outcome]:
     """Return the stored outcomes of the stale settings of a work item, without damaged ones."""
-    found, panel = {}, study.panel(work.block.panel)
+    outcomes, panel = {}, study.panel(work.block.panel)
     for k in work.stale:
         with suppress(UnreadableStoreError):
-            found[k] = store.read(panel, work.block, panel.settings()[k])
-    return found
+            outcomes[k] = store.read(panel, work.block, panel.settings()[k])
+    return outcomes
 
 
 def _planned(panel: Panel, work: Work) -> Planned:

@@ -105,14 +105,14 @@ class PendingWork:
 
     def by_cell(self) -> dict[str, np.ndarray]:
         """Return the pending evaluations of each cell by panel."""
-        found = {}
+        evaluations = {}
         for panel, states in self._panels.values():
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
             n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
             n_trials = np.einsum("cbs,b->cs", states != COMMITTED, sizes)
-            found[panel.name] = (n_trials * panel.applicable) @ n_positions
-        return found
+            evaluations[panel.name] = (n_trials * panel.applicable) @ n_positions
+        return evaluations
 
     def __len__(self) -> int:
         return sum(

@@ -58,17 +58,17 @@ class PrecisionGoal:
         return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
 
     def _assess(self, store: ResultStore, target: PanelTarget, asked: np.ndarray) -> Assessment:
-        found = Assessment.without_target(asked)
+        assessment = Assessment.without_target(asked)
         reached = assess_items(store, target, asked, self.reached)
         self.reached |= reached
         for (_, cell, item), (n, precision) in reached.items():
             stop, wanted = _next_step(precision, n)
             for k in item:
-                found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
-                if found.stopped[cell, k] != Stop.NOT_YET:  # a setting stops with the last of its pairs
-                    found.stopped[cell, k] = stop
-                found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
-        return found
+                assessment.wanted[cell, k] = max(assessment.wanted[cell, k], wanted)
+                if assessment.stopped[cell, k] != Stop.NOT_YET:  # a setting stops with the last of its pairs
+                    assessment.stopped[cell, k] = stop
+                assessment.ratios[cell, k] = max(assessment.ratios[cell, k], precision.ratio)
+        return assessment
 
     def record(self) -> dict[str, Any]:
         """Return no fields: the target is recorded as given."""
@@ -76,41 +76,47 @@ class PrecisionGoal:
 
     def unmet(self, study: Study) -> str:
         """Return a cell and setting without a finite error, and the widest one with the trials that it needs."""
-        failed = [(at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.FAILED]
+        failed = [
+            (at, n, precision)
+            for at, (n, precision) in self.reached.items()
+            if _next_step(precision, n)[0] == Stop.FAILED
+        ]
         wide = self._describe_wide(study)
         if not failed:
             return wide
-        (name, cell, item), n, one = failed[0]
+        (name, cell, item), n, precision = failed[0]
         verb = "is" if len(failed) == 1 else "are"
         text = (
             f"{len(failed):,} of {len(self.reached):,} errors {verb} not finite: "
-            f"{study.panel(name).describe(cell, item)} has {one.n:,} values after {n:,} trials"
+            f"{study.panel(name).describe(cell, item)} has {precision.n:,} values after {n:,} trials"
         )
         return f"{text}; {wide}" if wide else text
 
     def _describe_wide(self, study: Study) -> str:
         wide = [
-            (one.ratio, at, n, one) for at, (n, one) in self.reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
+            (precision.ratio, at, n, precision)
+            for at, (n, precision) in self.reached.items()
+            if _next_step(precision, n)[0] == Stop.NOT_YET
         ]
         if not wide:
             return ""
-        _, (name, cell, item), n, one = max(wide, key=lambda found: found[0])
+        _, (name, cell, item), n, precision = max(wide, key=lambda entry: entry[0])
         panel = study.panel(name)
         place = panel.describe(cell, item)
-        if not np.isfinite(one.ratio):
+        if not np.isfinite(precision.ratio):
             return (
                 f"{len(wide):,} of {len(self.reached):,} errors are unknown: the estimate of {place} is "
-                f"{one.estimate:g} after {n:,} trials, which do not determine its error"
+                f"{precision.estimate:g} after {n:,} trials, which do not determine its error"
             )
-        needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, one.ratio))):,} trials"
-        if one.error <= one.bound:
+        needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, precision.ratio))):,} trials"
+        if precision.error <= precision.bound:
             return (
                 f"{len(wide):,} of {len(self.reached):,} errors are uncertain, since the trials are few for their "
                 f"skewness or contain few events or values: {place} has {n:,} and {needed}"
             )
         return (
-            f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
-            f"{n:,} trials instead of {one.bound:.2g} ({place}), which {needed}"
+            f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {precision.error:.2g} "
+            f"after {n:,} trials instead of {precision.bound:.2g} ({place}), which {needed}"
         )
 
 
@@ -150,7 +156,7 @@ class ClaimsGoal:
         sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
         look, decided = self._looks.note(sizes), self._looks.decided
         summaries = {panel.name: summarise_panel(store, panel) for panel in study.panels}
-        found = {name: Assessment.without_target(asked) for name, asked in trials.items()}
+        assessments = {name: Assessment.without_target(asked) for name, asked in trials.items()}
         self._open = []
         for claim in self._claims:
             if claim.name not in decided:
@@ -160,17 +166,19 @@ class ClaimsGoal:
                     decided[claim.name] = look
                 self._open += [claim.name] * is_undecided
             is_decided = claim.name in decided
-            for name, one in found.items():
+            for name, assessment in assessments.items():
                 at = slice(None), _settings_of(claim, study.panel(name))
                 if is_decided:
-                    one.stopped[at] = np.where(one.stopped[at] == Stop.NO_TARGET, Stop.DECIDED, one.stopped[at])
+                    assessment.stopped[at] = np.where(
+                        assessment.stopped[at] == Stop.NO_TARGET, Stop.DECIDED, assessment.stopped[at]
+                    )
                 else:
-                    one.wanted[at], one.stopped[at] = 2 * sizes[name], Stop.NOT_YET
-                    one.ratios[at] += 1  # settings of the most claims come first
-        for name, one in found.items():
+                    assessment.wanted[at], assessment.stopped[at] = 2 * sizes[name], Stop.NOT_YET
+                    assessment.ratios[at] += 1  # settings of the most claims come first
+        for name, assessment in assessments.items():
             others = ~study.panel(name).applicable
-            one.wanted[others], one.stopped[others] = trials[name][others], Stop.NO_TARGET
-        return found
+            assessment.wanted[others], assessment.stopped[others] = trials[name][others], Stop.NO_TARGET
+        return assessments
 
     def record(self) -> dict[str, Any]:
         """Return the sizes of the looks, and the look at which each decided claim was decided."""
@@ -216,14 +224,14 @@ def whole_blocks(panel: Panel, trials: Any) -> Any:
 
 def assess_items(store: ResultStore, target: PanelTarget, asked: np.ndarray, before: Precisions) -> Precisions:
     """Return the precision of each cell and item of a target, as `before` for the same number of trials asked for."""
-    panel, found = target.panel, Precisions()
+    panel, precisions = target.panel, Precisions()
     for cell in range(len(panel.cells())):
         for item in target.items:
             if panel.applicable[cell, list(item)].all():
                 at, n = (panel.name, cell, item), int(asked[cell, list(item)].min())
                 known = before[at] if at in before and before[at][0] == n else None
-                found[at] = known or (n, target.assess(read_draws(store, panel, target.measure, cell, item, n)))
-    return found
+                precisions[at] = known or (n, target.assess(read_draws(store, panel, target.measure, cell, item, n)))
+    return precisions
 
 
 def read_draws(
@@ -236,7 +244,7 @@ def read_draws(
         position = next(positions(panel, cell, panel.settings()[k]))
         ok &= store.read_at(panel, position, trials, "status") == Status.OK
         values.append(store.read_at(panel, position, trials, measure.name))
-    return [one[ok] for one in values]
+    return [draws[ok] for draws in values]
 
 
 @dataclass(frozen=True)
@@ -263,22 +271,26 @@ class Reached:
 
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     """Return the precision of each panel in the target of the last run; an empty list if there was none."""
-    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
+    targets = [session["until"] for session in store.sessions if session.get("until", CLAIMS) != CLAIMS]
     if not targets:
         return []
-    found = []
+    reached = []
     for name, target in resolve_target(parse_target(targets[-1]), study).items():
         asked = store.asked_trials(target.panel)
-        finite = {at: one for at, one in assess_items(store, target, asked, {}).items() if np.isfinite(one[1].error)}
+        finite = {
+            at: (n, precision)
+            for at, (n, precision) in assess_items(store, target, asked, {}).items()
+            if np.isfinite(precision.error)
+        }
         if not finite:
             continue
-        (_, cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
+        (_, cell, item), (_, widest) = max(finite.items(), key=lambda entry: entry[1][1].ratio)
         more = np.zeros_like(asked)
-        for (_, at, settings), (n, one) in finite.items():
-            half = max(2 * one.error / one.bound, one.ratio) if one.bound else math.inf
+        for (_, at, settings), (n, precision) in finite.items():
+            half = max(2 * precision.error / precision.bound, precision.ratio) if precision.bound else math.inf
             extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
         where = target.panel.describe(cell, item)
-        found.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
-    return found
+        reached.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
+    return reached

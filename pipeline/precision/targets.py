@@ -61,27 +61,27 @@ class Precision:
 
 def parse_target(text: str) -> Target:
     """Parse a target."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    form = _FORM.fullmatch(text.strip())
+    if form is None:
         raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; quote it, since it contains '<'")
-    name, given, percent = found.groups()
+    name, number, percent = form.groups()
     try:
-        bound = float(given) / (100 if percent else 1)
+        bound = float(number) / (100 if percent else 1)
     except ValueError:
         bound = math.nan
     if not 0 < bound < math.inf:
-        raise BadInputError(f"the bound of --until must be a number > 0 or a percentage, got {given + percent!r}")
+        raise BadInputError(f"the bound of --until must be a number > 0 or a percentage, got {number + percent!r}")
     pair = _DIFFERENCE.fullmatch(name)
     if pair is None:
         if not re.fullmatch(r"\w+", name):
             raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; a NAME is that of a measure")
         return Target(text.strip(), name, (), bound, bool(percent))
-    first, one, second, other = pair.groups()
-    if first != second or one == other:
+    measure, method, same, other = pair.groups()
+    if measure != same or method == other:
         raise BadInputError(
             f"a paired difference must be of one measure and two methods, got {name!r}; write NAME[A] - NAME[B]"
         )
-    return Target(text.strip(), first, (one.strip(), other.strip()), bound, bool(percent))
+    return Target(text.strip(), measure, (method.strip(), other.strip()), bound, bool(percent))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PanelTarget:
 
     def assess(self, draws: Sequence[np.ndarray]) -> Precision:
         r"""Return the precision at the draws of each setting of an item at equal trials, shape (trial, \*outputs)."""
-        first, *others = (np.asarray(one, float) for one in draws)
+        first, *others = (np.asarray(values, float) for values in draws)
         values = first - others[0] if others else first
         if len(values) < 2:
             return Precision(len(values), math.nan, math.nan, self.target.bound)
@@ -113,18 +113,18 @@ class PanelTarget:
             ratios = np.maximum(np.where(is_certain, 0.0, errors / bounds), shares)
         ratios = np.where((is_fixed & ~is_certain) | np.isnan(ratios), np.inf, ratios)
         at = int(np.argmax(ratios))
-        estimate, error, bound, ratio = (float(one[at]) for one in (estimates, errors, bounds, ratios))
+        estimate, error, bound, ratio = (float(column[at]) for column in (estimates, errors, bounds, ratios))
         is_constant = bool(is_certain.all() and ratio <= 1)
         return Precision(int(n_values[at]), estimate, error, bound, ratio, is_constant)
 
 
 def resolve_target(target: Target, study: Study) -> dict[str, PanelTarget]:
     """Return the target in each panel with trials; deterministic panels are exact and need none."""
-    found = {panel.name: _in_panel(target, panel) for panel in study.panels if panel.trials is not None}
+    targets = {panel.name: _in_panel(target, panel) for panel in study.panels if panel.trials is not None}
     measures = [measure.name for panel in study.panels for measure in panel.measures]
-    if not found and target.name not in measures:
+    if not targets and target.name not in measures:
         raise BadInputError(f"{unknown('measure or statistic', target.name, measures)}; or choose other panels")
-    return found
+    return targets
 
 
 def _in_panel(target: Target, panel: Panel) -> PanelTarget:
@@ -144,7 +144,7 @@ def _in_panel(target: Target, panel: Panel) -> PanelTarget:
         if target.name in measures:
             raise BadInputError(
                 f"{target.name} of panel {panel.name} has one exact value per cell, without Monte Carlo error; choose "
-                f"another measure: {', '.join(name for name, one in measures.items() if one.per_trial)}"
+                f"another measure: {', '.join(name for name, candidate in measures.items() if candidate.per_trial)}"
             )
         raise BadInputError(
             f"panel {panel.name}: {unknown('measure or statistic', target.name, estimators)}; or select panels with "
@@ -157,7 +157,7 @@ def _in_panel(target: Target, panel: Panel) -> PanelTarget:
     if target.name != measure.name:
         raise BadInputError(
             f"a paired difference must be of a measure, whose means are compared, got {target.name}; choose a measure "
-            f"of panel {panel.name}: {', '.join(name for name, one in measures.items() if one.per_trial)}"
+            f"of panel {panel.name}: {', '.join(name for name, candidate in measures.items() if candidate.per_trial)}"
         )
     return PanelTarget(target, panel, measure, _pairs(target, panel), estimate)
 
@@ -179,14 +179,14 @@ def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
 
 
 def _estimate_mean(draws: np.ndarray) -> Estimate:
-    found = estimate_mean(np.asarray(draws, float).T)
-    return found.mean, found.error, SKEWED_TRIALS * found.skewness**2
+    estimate = estimate_mean(np.asarray(draws, float).T)
+    return estimate.mean, estimate.error, SKEWED_TRIALS * estimate.skewness**2
 
 
 def _estimate_quantile(probability: float, draws: np.ndarray) -> Estimate:
     columns = np.sort(np.asarray(draws, float), axis=0).T
-    found = [estimate_quantiles(column[~np.isnan(column)], [probability]) for column in columns]
-    estimates, errors = np.reshape(found, (len(columns), 2)).T
+    quantiles = [estimate_quantiles(column[~np.isnan(column)], [probability]) for column in columns]
+    estimates, errors = np.reshape(quantiles, (len(columns), 2)).T
     return estimates, errors, np.zeros(len(columns))
 
 

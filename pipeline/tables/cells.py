@@ -97,19 +97,19 @@ class Literal:
     number: str | None = None
 
     @classmethod
-    def parse(cls, given: str) -> "Literal":
+    def parse(cls, written: str) -> "Literal":
         """Return a literal from a word, whose quotes are removed; raise ValueError if it is empty."""
-        text, is_quoted = given.strip(), False
+        text, is_quoted = written.strip(), False
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             text, is_quoted = text[1:-1].strip(), True
         if not text:
-            raise ValueError(f"a value must not be empty, got {given!r}; a cell without text is missing")
+            raise ValueError(f"a value must not be empty, got {written!r}; a cell without text is missing")
         return cls(text, None if is_quoted or not _PLAIN.fullmatch(text) else _shorten(text))
 
     @classmethod
-    def parse_list(cls, given: str) -> tuple["Literal", ...]:
+    def parse_list(cls, written: str) -> tuple["Literal", ...]:
         """Return the literals of a list with commas, which may stand within quotes."""
-        return tuple(cls.parse(word) for word in _split(given))
+        return tuple(cls.parse(word) for word in _split(written))
 
     def overlaps(self, other: "Literal") -> bool:
         """Return True if there is a cell that equals both literals."""
@@ -142,11 +142,11 @@ def without_markers(words: pd.Series, markers: Sequence[Literal]) -> pd.Series:
     return stripped.where(match_literals(stripped, markers) == len(markers), None)
 
 
-def _split(given: str) -> Iterator[str]:
+def _split(written: str) -> Iterator[str]:
     """Yield the words of a list, which are separated by commas that do not stand within quotes."""
     position, has_next = 0, True
     while has_next:
-        item = _LIST_ITEM.match(given, position)
+        item = _LIST_ITEM.match(written, position)
         assert item is not None  # every text up to a comma is an item
         yield item[1]
         position, has_next = item.end(), item[2] == ","

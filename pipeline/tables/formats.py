@@ -119,11 +119,11 @@ def describe_names(source: "TableSource") -> str:
     return ", ".join((*source.columns, *source.others)) + _name_note(source)
 
 
-def unknown_name(source: "TableSource", what: str, name: str, offered: Sequence[str]) -> str:
+def unknown_name(source: "TableSource", kind: str, name: str, offered: Sequence[str]) -> str:
     """Return the message for a name that is none of the offered ones, which are names of columns."""
     if _hides_names(source):
-        return f"unknown {what} {name!r}; the first line must have names of columns, got a number or a date"
-    return unknown(what, name, offered) + _name_note(source)
+        return f"unknown {kind} {name!r}; the first line must have names of columns, got a number or a date"
+    return unknown(kind, name, offered) + _name_note(source)
 
 
 def _name_note(source: "TableSource") -> str:
@@ -132,7 +132,7 @@ def _name_note(source: "TableSource") -> str:
 
 
 @contextmanager
-def _reading(what: str, note: str = "") -> Iterator[None]:
+def _reading(place: str, note: str = "") -> Iterator[None]:
     """Convert errors of the readers of files to `BadInputError`, whose message ends with a note."""
     try:
         yield
@@ -142,7 +142,7 @@ def _reading(what: str, note: str = "") -> Iterator[None]:
         shown = type(error).__name__  # its text may have cells, unless it is one of the system
         if isinstance(error, OSError) and error.errno is not None:
             shown = str(error.strerror)
-        raise BadInputError(f"cannot read {what}: {shown}; check that the file is complete{note}") from None
+        raise BadInputError(f"cannot read {place}: {shown}; check that the file is complete{note}") from None
 
 
 def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
@@ -307,11 +307,11 @@ def _is_nan(values: np.ndarray) -> np.ndarray:
 
 def _open_zarr(path: str) -> ZarrSource:
     opened = zarr.open(path, mode="r")
-    found = {"": opened} if isinstance(opened, zarr.Array) else dict(sorted(opened.arrays()))
+    stored_arrays = {"": opened} if isinstance(opened, zarr.Array) else dict(sorted(opened.arrays()))
     columns: list[str] = []
     arrays: list[tuple[str, int | None, int, int]] = []
     others = []
-    for name, array in found.items():
+    for name, array in stored_arrays.items():
         label = name or "column"
         if array.ndim not in (1, 2) or array.dtype.kind not in _STORED + "UTO" or _is_encoded(array):
             others.append(label)
@@ -320,12 +320,12 @@ def _open_zarr(path: str) -> ZarrSource:
             arrays.append((name, None, array.shape[0], array.chunks[0]))
         else:
             width = array.shape[1]
-            given = array.attrs.get("columns", [f"{label}_{j}" for j in range(width)])
-            if not isinstance(given, list) or len(given) != width:
+            labels = array.attrs.get("columns", [f"{label}_{j}" for j in range(width)])
+            if not isinstance(labels, list) or len(labels) != width:
                 raise BadInputError(
-                    f"{path}: the attribute columns of {label} must name {width} columns, got {given!r}"
+                    f"{path}: the attribute columns of {label} must name {width} columns, got {labels!r}"
                 )
-            columns += map(str, given)
+            columns += map(str, labels)
             arrays += [(name, j, array.shape[0], array.chunks[0]) for j in range(width)]
     return ZarrSource(path, tuple(columns), tuple(others), tuple(arrays))
 

@@ -164,7 +164,7 @@ def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
         raise BadInputError(f"arrays must have a known number of rows, got {shown}; call compute_chunk_sizes() on them")
     if not shapes[0][0]:
         raise BadInputError("arrays must have at least one row, got none")
-    found: list[da.Array] = []
+    aligned: list[da.Array] = []
     for array in arrays:
         if not isinstance(array, da.Array):
             width = 1 if array.ndim == 1 else max(1, array.shape[1])
@@ -172,6 +172,6 @@ def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
             array = da.from_array(array, chunks=(rows, -1)[: array.ndim], name=False)
         if array.ndim == 1:
             array = array[:, None]
-        chunks = found[0].chunks[0] if found else array.chunks[0]
-        found.append(array.rechunk({0: chunks, 1: -1}))
-    return found
+        chunks = aligned[0].chunks[0] if aligned else array.chunks[0]
+        aligned.append(array.rechunk({0: chunks, 1: -1}))
+    return aligned
