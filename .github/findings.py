@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from pipeline.errors import BadInputError
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES, __version__
 from studies.figures import Converter, specify

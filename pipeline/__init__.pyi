@@ -1,6 +1,5 @@
 """Names that the package exports, each from its module; they are imported on first access."""
 
-from .aggregate import summarise as summarise
 from .blocks.evaluate import Status as Status
 from .declare.claims import EVERY_PANEL as EVERY_PANEL
 from .declare.claims import Claim as Claim
@@ -21,15 +20,16 @@ from .declare.study import Figure as Figure
 from .declare.study import Scale as Scale
 from .declare.study import Study as Study
 from .errors import BadInputError as BadInputError
-from .interchange import to_arviz as to_arviz
-from .interchange import to_pandas as to_pandas
-from .runs import extend as extend
-from .runs import resume as resume
-from .runs import run as run
+from .results.conversions import to_arviz as to_arviz
+from .results.conversions import to_pandas as to_pandas
+from .results.summaries import summarise as summarise
+from .runs.run import extend as extend
+from .runs.run import resume as resume
+from .runs.run import run as run
+from .runs.submission import cancel as cancel
+from .runs.submission import submit as submit
 from .stores.copies import compact as compact
 from .stores.copies import merge as merge
 from .stores.results import open_results as open_results
-from .submission import cancel as cancel
-from .submission import submit as submit
 
 __version__: str

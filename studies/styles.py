@@ -18,7 +18,7 @@ import mechanisms
 from mechanisms.core.exact_losses import format_excess
 from mechanisms.core.metadata import Entry
 from mechanisms.regression.gram_samplers import GRAM_METHODS
-from pipeline.interchange import stored_audits as stored_audits
+from pipeline.results.conversions import stored_audits as stored_audits
 
 _COLORS = {
     "blue": "#0072B2",

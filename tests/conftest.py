@@ -50,7 +50,7 @@ IMPORTED_BY_FORKS = [
     "mechanisms.core.exact_losses",
     "mechanisms.inference",
     "mechanisms.draws",
-    "pipeline.runs",
+    "pipeline.runs.run",
     "studies.registry",
 ]
 MECHANISMS = Path(__file__).with_name("mechanisms")

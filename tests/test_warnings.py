@@ -18,7 +18,7 @@ import pytest
     [
         (DeprecationWarning, "other_package.module"),
         (RuntimeWarning, "other_package.module"),
-        (FutureWarning, "pipeline.runs"),  # attributed to the caller of a function that is to change
+        (FutureWarning, "pipeline.runs.run"),  # attributed to the caller of a function that is to change
         (RuntimeWarning, "mechanisms.core.noise"),
         (UserWarning, "tests.pipeline.test_run"),
     ],

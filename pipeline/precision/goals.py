@@ -15,10 +15,10 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, require_known
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
+from pipeline.results.verdicts import LookHistory, judge_look, summarise_panel
 from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import LookHistory, judge_look, summarise_panel
 
 Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""

@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.aggregate import QUANTILES, compute_statistic, estimate_mean, estimate_quantiles
 from pipeline.declare.factors import Measure, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, about, require_known, unknown
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS
+from pipeline.results.summaries import QUANTILES, compute_statistic, estimate_mean, estimate_quantiles
 
 CLAIMS = "claims"
 """Target of a run that ends when every claim of the study is decided."""

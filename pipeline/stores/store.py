@@ -168,13 +168,18 @@ class ResultStore:
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Return True if a store exists at the path, complete or not."""
-        files, root = _look(path)
-        folder = Path(files.url)
-        if is_local(files.url) and not folder.exists():
-            parent = next(parent for parent in folder.parents if parent.exists())
-            if not parent.is_dir() or not os.access(parent, os.W_OK):
-                raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
-        return root is not None
+        return cls.find(path, damaged=True) is not None
+
+    @classmethod
+    def find(
+        cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False
+    ) -> "ResultStore | None":
+        """Open a store as `open` does, or return None for a location at which one can be created."""
+        files, root = _look(path, session)
+        if root is None:
+            _require_writable_parent(files.url)
+            return None
+        return cls._checked(files, root, damaged)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
@@ -182,6 +187,11 @@ class ResultStore:
         files, root = _look(path, session)
         if root is None:
             raise BadInputError(f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first")
+        return cls._checked(files, root, damaged)
+
+    @classmethod
+    def _checked(cls, files: Files, root: Root, damaged: bool) -> "ResultStore":
+        """Return the store with a root, which must be intact unless `damaged`."""
         opened = cls(files, root, damaged=damaged)
         if root.problem and root.content != files.read(ROOT) and not damaged:
             raise UnreadableStoreError(f"{files.url}: {root.problem}; restore it with: {opened._repair}")
@@ -419,9 +429,28 @@ def open_complete(store: str | os.PathLike[str]) -> ResultStore:
     return opened
 
 
+def _require_writable_parent(url: str) -> None:
+    """Raise BadInputError if a local location does not exist, and cannot be created."""
+    folder = Path(url)
+    if is_local(url) and not folder.exists():
+        parent = next(parent for parent in folder.parents if parent.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
+
+
+def find_to_change(store: str | os.PathLike[str]) -> ResultStore | None:
+    """Open a store that a session will change, or return None for a location at which one can be created."""
+    existing = ResultStore.find(store)
+    return None if existing is None else _require_changeable(existing)
+
+
 def open_to_change(store: str | os.PathLike[str], *, damaged: bool = False) -> ResultStore:
     """Open a store that a session will change; `damaged` has the meaning of `ResultStore.open`."""
-    opened = ResultStore.open(store, damaged=damaged)
+    return _require_changeable(ResultStore.open(store, damaged=damaged), damaged=damaged)
+
+
+def _require_changeable(opened: ResultStore, *, damaged: bool = False) -> ResultStore:
+    """Return a store if it is not compact and, unless `damaged`, has intact records of its sessions."""
     if opened.is_compact:
         raise BadInputError(
             f"the store {opened.url} is compact and can only be read; run, resume, extend or repair the store from "

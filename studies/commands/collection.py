@@ -12,7 +12,7 @@ import pipeline
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, command
 from pipeline.execution.work import PendingWork
-from pipeline.progress import ProgressDisplay
+from pipeline.runs.progress import ProgressDisplay
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster

@@ -21,7 +21,7 @@ def report(
     study: DeclaringStudy = None,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
-    from pipeline.resolve import study_of
+    from pipeline.runs.resolve import study_of
     from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
     from studies.folders import is_folder, other_stores

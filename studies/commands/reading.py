@@ -25,8 +25,8 @@ from studies.output import ERRORS, print_columns, print_table, say
 
 if TYPE_CHECKING:
     from pipeline.execution.checks import Rerun
+    from pipeline.runs.submission import Submission
     from pipeline.stores.store import ResultStore
-    from pipeline.submission import Submission
 
 Counts = Mapping[str, Mapping[Status, int]]
 
@@ -81,7 +81,7 @@ def _find_submission(opened: "ResultStore") -> "Submission | None":
     """Return the submission of the last session, if it is open or was stopped by an error."""
     if "submission" not in (opened.sessions or [{}])[-1]:
         return None
-    from pipeline.submission import last_submission  # slow import
+    from pipeline.runs.submission import last_submission  # slow import
 
     submission = last_submission(opened)
     return submission if submission is not None and (submission.is_open or submission.stopped) else None
@@ -89,7 +89,7 @@ def _find_submission(opened: "ResultStore") -> "Submission | None":
 
 def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore", Counts]:
     """Print the progress of a store until it is complete, and return its last state."""
-    from pipeline.progress import format_duration
+    from pipeline.runs.progress import format_duration
 
     opened, counts = _count(store)
     n_ok, n_failed, pending = total_by_kind(counts.values())
@@ -129,7 +129,7 @@ def trial(
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
-    from pipeline.resolve import study_of
+    from pipeline.runs.resolve import study_of
     from pipeline.stores.store import ResultStore
 
     opened = ResultStore.open(store)

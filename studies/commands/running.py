@@ -60,8 +60,8 @@ def plan(
 ) -> None:
     """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
     from pipeline.clusters.launch import available_cores
-    from pipeline.estimate import START_SECONDS, make_plan
     from pipeline.execution.work import PendingWork
+    from pipeline.runs.estimate import START_SECONDS, make_plan
 
     configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
     if until is not None:
@@ -98,7 +98,7 @@ def plan(
 def _plan_until(configured: pipeline.Study, until: str) -> None:
     """Print the expected cost of a run until a precision, next to that of equally many trials in all cells."""
     from pipeline.clusters.launch import available_cores
-    from pipeline.estimate import forecast
+    from pipeline.runs.estimate import forecast
 
     forecasts = forecast(configured, until)
     rows = []
@@ -333,7 +333,7 @@ def extend(
 
 def _compute(store: str, work: Callable[[Any], object]) -> None:
     """Call `work` with a progress display, print the state of the store, and exit with the code of this state."""
-    from pipeline.progress import ProgressDisplay
+    from pipeline.runs.progress import ProgressDisplay
 
     with ProgressDisplay(ERRORS) as display:
         try:

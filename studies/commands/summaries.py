@@ -68,7 +68,7 @@ def summarise(
 
 def _declaring_study(opened: "ResultStore", study: str | None, *, is_needed: bool) -> "Study | None":
     """Return the study that declares the statistics of a store; None if it cannot be loaded and was not named."""
-    from pipeline.resolve import study_of
+    from pipeline.runs.resolve import study_of
 
     try:
         return study_of(opened, find_named(study), accept_edited_study=True)[1]  # no trial is computed

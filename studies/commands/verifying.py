@@ -35,8 +35,8 @@ def verify(
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
     """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
+    from pipeline.runs.verify import verify as verify_store
     from pipeline.stores.store import ResultStore
-    from pipeline.verify import verify as verify_store
 
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")

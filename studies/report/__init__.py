@@ -1,6 +1,6 @@
 """HTML pages about one store and about a folder of stores, assembled from the same parts."""
 
-from pipeline.verdicts import judge
+from pipeline.results.verdicts import judge
 from studies.report.collection import folder_page, write_collection
 from studies.report.page import drawable
 from studies.report.study import store_page, write_report

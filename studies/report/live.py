@@ -22,7 +22,7 @@ from pipeline.blocks.evaluate import total_by_kind
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore, open_complete
 from studies import MODULES
 from studies.folders import is_folder, store_path

@@ -11,9 +11,9 @@ from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
 from pipeline.precision.goals import Reached, reached_precision
-from pipeline.resolve import study_of
+from pipeline.results.verdicts import judge_store
+from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import judge_store
 from studies import MODULES, STUDIES
 from studies.claims import Summaries
 from studies.folders import configure, store_path

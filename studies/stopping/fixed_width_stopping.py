@@ -20,9 +20,9 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Streams, Study, claim, claims_in
-from pipeline.aggregate import estimate_mean
 from pipeline.declare.claims import two_sided_level
 from pipeline.precision.stopping import MIN_TRIALS, SKEWED_TRIALS, confidence_sequence, next_trials
+from pipeline.results.summaries import estimate_mean
 from studies.claims import Estimate, Look, above, below, both, decide, lowest, mean, shown, span
 from studies.figures import Chart
 from studies.panels import Values, given, require

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pipeline
-import pipeline.estimate
+import pipeline.runs.estimate
 from studies import STUDIES
 from studies.folders import configure
 
@@ -30,9 +30,11 @@ class ProcessorClock:
 
 def plan(name: str) -> tuple[float, float]:
     """Return the planned seconds and bytes of a study."""
-    pipeline.estimate.time = ProcessorClock
-    plans = pipeline.estimate.make_plan(STUDIES[name].configure(**configure(STUDIES[name], "quick")), PILOT_SECONDS)
-    return pipeline.estimate.START_SECONDS + sum(one.seconds for one in plans), sum(one.n_bytes for one in plans)
+    pipeline.runs.estimate.time = ProcessorClock
+    plans = pipeline.runs.estimate.make_plan(
+        STUDIES[name].configure(**configure(STUDIES[name], "quick")), PILOT_SECONDS
+    )
+    return pipeline.runs.estimate.START_SECONDS + sum(one.seconds for one in plans), sum(one.n_bytes for one in plans)
 
 
 def run(name: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any
 import xarray as xr
 
 import pipeline
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore, open_complete
 from studies import STUDIES
 from studies.report import write_report

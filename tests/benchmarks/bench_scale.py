@@ -36,11 +36,11 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
-from pipeline.estimate import make_plan
 from pipeline.execution.checks import refuse_workers_without_store
 from pipeline.execution.execute import execute
 from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Task
+from pipeline.runs.estimate import make_plan
 from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -81,7 +81,7 @@ def write_study(folder: Path, seconds: float = 0.0, size: int = 1) -> str:
 def started(folder: Path, n_workers: int) -> Iterator[str]:
     """Start single-threaded worker processes and a scheduler in this process; yield their cluster file."""
     with dask.config.set(QUIET):
-        get_mp_context().set_forkserver_preload(["pipeline.runs"])  # modules that are imported once for all workers
+        get_mp_context().set_forkserver_preload(["pipeline.runs.run"])  # modules that are imported once for all workers
         options = {
             "n_workers": n_workers,
             "threads_per_worker": 1,

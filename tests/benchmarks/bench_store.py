@@ -31,13 +31,13 @@ import pipeline
 from pipeline.blocks.evaluate import Outcome
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
-from pipeline.estimate import make_plan
 from pipeline.execution.work import PendingWork, Work, pack
+from pipeline.runs.estimate import make_plan
+from pipeline.runs.verify import verify
 from pipeline.stores.commits import Planned
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 
 SMALLEST, EMPTY, FILLED = (word in sys.argv[1:] for word in ("--smallest", "--empty", "--filled"))
 N_SETTINGS = {"trials": 12, "cells": 10}
@@ -200,7 +200,7 @@ def main() -> None:
     layouts = [word for word in words if word in N_SETTINGS] or list(N_SETTINGS)
     sizes = [int(word) for word in words if word not in N_SETTINGS] or ([240] if SMALLEST else [1_000, 10_000, 100_000])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipeline.runs", "pipeline.verify"])
+    context.set_forkserver_preload(["pipeline.runs.run", "pipeline.runs.verify"])
     for layout in layouts:
         results = {}
         for size in sizes:

@@ -26,7 +26,7 @@ from tests.pipeline.disturbances import disturb
 
 PATIENCE = 300.0  # timeout in seconds, long enough for a busy machine
 _CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOADED = ["studies.cli", "pipeline.runs"]
+_PRELOADED = ["studies.cli", "pipeline.runs.run"]
 _IMPORTS = [*_PRELOADED, "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
 _NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
 

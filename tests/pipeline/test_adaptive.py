@@ -78,7 +78,7 @@ def test_adaptive_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, secon
         "adapt": {"minimum": 1, "maximum": 4},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"grows": profile}}))
-    sizes, supplied, over, module = [], [], threading.Event(), import_module("pipeline.computation")
+    sizes, supplied, over, module = [], [], threading.Event(), import_module("pipeline.runs.run_plan")
     connect = module.connect
 
     def watched(profile):

@@ -6,8 +6,8 @@ import xarray as xr
 from scipy import stats
 
 from pipeline import open_results, summarise
-from pipeline.aggregate import QUANTILES, estimate_mean, estimate_quantiles
 from pipeline.blocks.evaluate import Status
+from pipeline.results.summaries import QUANTILES, estimate_mean, estimate_quantiles
 from tests.pipeline.helpers import count_status
 from tests.pipeline.toy import STUDY
 

@@ -24,7 +24,7 @@ from pipeline import (
     verdict,
 )
 from pipeline.precision.goals import ClaimsGoal
-from pipeline.verdicts import judge
+from pipeline.results.verdicts import judge
 
 MEASURES = (Measure("x", "a number"),)
 METHODS = (Method("a", lambda data, setting, streams: {"x": data}), Method("b", lambda data, setting, streams: {}))

@@ -15,12 +15,12 @@ import pipeline
 from pipeline import BadInputError
 from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
+from pipeline.runs.verify import verify
 from pipeline.stores import shards
 from pipeline.stores.copies import compact
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.sessions import SESSION_COPIES, Session
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,

@@ -22,7 +22,7 @@ from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
 from pipeline.execution import checks, execute, in_flight
 from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
-from pipeline.progress import ProgressDisplay
+from pipeline.runs.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
 from studies.output import ERRORS
@@ -247,7 +247,9 @@ def test_progress_bar_is_shown_on_a_terminal_only(tmp_path, monkeypatch, termina
 
 def test_address_of_the_dashboard_is_logged(tmp_path, monkeypatch):
     lines = []
-    monkeypatch.setattr(sys.modules["pipeline.computation"]._LOG, "info", lambda text, *rest: lines.append(text % rest))
+    monkeypatch.setattr(
+        sys.modules["pipeline.runs.session"]._LOG, "info", lambda text, *rest: lines.append(text % rest)
+    )
     run(failing(draws), tmp_path / "s.zarr")
     (line,) = lines
     assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status", line)

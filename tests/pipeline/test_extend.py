@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from pipeline import BadInputError, open_results, resume, run
-from pipeline.runs import extend
+from pipeline.runs.run import extend
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore

@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from pipeline.blocks.evaluate import Status
-from pipeline.runs import run
+from pipeline.runs.run import run
 from tests.pipeline.fault_processes import NotPossibleError
 from tests.pipeline.fault_scenarios import SCENARIOS
 from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study

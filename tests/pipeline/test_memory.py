@@ -58,7 +58,7 @@ def test_summary_needs_memory_for_one_cell():
 @pytest.mark.slow
 def test_summary_of_large_outputs_is_divided(monkeypatch):
     n_trials, n_outputs, n_held = 100_000, 16, 4
-    monkeypatch.setattr("pipeline.aggregate._COLUMN_BYTES", 8 * n_trials * n_held)
+    monkeypatch.setattr("pipeline.results.summaries._COLUMN_BYTES", 8 * n_trials * n_held)
     ds = lazy_cell(n_trials, n_outputs, chunk=20_000)
     summary, peak = peak_of(summarise, ds)
     assert peak < 8 * n_trials * n_outputs  # all outputs together would need more memory

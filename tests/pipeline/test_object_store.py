@@ -16,6 +16,7 @@ import pipeline
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import evaluate_block
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.runs.verify import verify
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE
 from pipeline.stores.object_files import ObjectFiles
@@ -23,7 +24,6 @@ from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
-from pipeline.verify import verify
 from tests.pipeline.conftest import CREDENTIALS
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, commit_block, panel_of, pending
 from tests.pipeline.test_kill import STUDY_FILE

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipeline.estimate
+import pipeline.runs.estimate
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.estimate import make_plan
+from pipeline.runs.estimate import make_plan
 from tests.pipeline.helpers import compute_into, file_stamps, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
@@ -151,7 +151,7 @@ class Clock:
 def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
     """If the time of a block is linear in its number of trials and in n, the planned time is exact."""
     clock = Clock()
-    monkeypatch.setattr(pipeline.estimate.time, "perf_counter", clock)
+    monkeypatch.setattr(pipeline.runs.estimate.time, "perf_counter", clock)
 
     def simulate(cell, streams):
         clock.now += cell["n"] * (0.5 + 0.002 * len(streams.trials))
@@ -180,7 +180,7 @@ def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
 @given(st.integers(1, 40))
 @settings(max_examples=15)
 def test_the_pilot_spreads_over_the_cells(n_cells):
-    order = pipeline.estimate.spread_out(n_cells)
+    order = pipeline.runs.estimate.spread_out(n_cells)
     assert sorted(order) == list(range(n_cells))
     assert order[:2] == [0, n_cells - 1][:n_cells]
     for k in range(2, n_cells):  # remaining gaps differ by a factor of two, up to rounding
@@ -201,7 +201,7 @@ def test_plan_with_settings_that_do_not_apply():
 def test_settings_apart_are_planned_from_a_few(monkeypatch):
     """The time of seven settings, 1 to 7 seconds per block, is planned from a few of them."""
     clock, evaluated = Clock(), []
-    monkeypatch.setattr(pipeline.estimate.time, "perf_counter", clock)
+    monkeypatch.setattr(pipeline.runs.estimate.time, "perf_counter", clock)
 
     def evaluate(n, setting, streams):
         clock.now += setting["weight"]

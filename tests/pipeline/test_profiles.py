@@ -13,7 +13,7 @@ import yaml
 from pipeline.clusters.launch import make_launch
 from pipeline.clusters.profiles import THREADS, Profile, load_profile, profile_files
 from pipeline.errors import BadInputError
-from pipeline.submission import recorded_choice
+from pipeline.runs.submission import recorded_choice
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}

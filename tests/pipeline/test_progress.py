@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console
 
 import pipeline
-from pipeline import Factor, Measure, Method, Panel, Study, progress
+from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
-from pipeline.progress import ProgressDisplay, _Costs, format_duration
+from pipeline.runs import progress
+from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
 
 
 def applies(cell, setting):

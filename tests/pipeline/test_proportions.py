@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.special import betaincinv, gammaln, xlog1py, xlogy
 
 from pipeline import BadInputError, Measure, Method, Panel, Statistic, Study, open_results, run, summarise
-from pipeline.estimate import make_plan
 from pipeline.precision.targets import parse_target, resolve_target
-from pipeline.proportions import LEVEL, constant_error, proportion_interval
+from pipeline.results.proportions import LEVEL, constant_error, proportion_interval
+from pipeline.runs.estimate import make_plan
 from tests.pipeline.test_store_formats import DATA
 
 SIZES = (*range(1, 21), 40, 97, 500)

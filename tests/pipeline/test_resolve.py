@@ -18,10 +18,10 @@ from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
 from pipeline.errors import ExecutionError
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
+from pipeline.runs.verify import verify
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 from tests.pipeline.helpers import create_store, file_stamps
 from tests.pipeline.toy import STUDY
 

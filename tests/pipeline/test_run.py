@@ -22,7 +22,7 @@ from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.checks import rerun_trial
 from pipeline.execution.work import PendingWork
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
 from pipeline.stores.commits import Commit
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -151,7 +151,7 @@ def test_progress_counts_every_evaluation_once(tmp_path):
 
 def test_complete_store_is_not_changed(store_copy, monkeypatch):
     """Running and resuming a complete store starts no cluster and changes no file."""
-    monkeypatch.setattr(import_module("pipeline.computation"), "connect", None)
+    monkeypatch.setattr(import_module("pipeline.runs.run_plan"), "connect", None)
     before = file_stamps(store_copy)
     run(STUDY, store_copy)
     resume(store_copy, study=STUDY)

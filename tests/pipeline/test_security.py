@@ -25,9 +25,9 @@ import pipeline
 import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.runs.submission import last_submission
 from pipeline.stores.locations import STATE
 from pipeline.stores.store import ResultStore
-from pipeline.submission import last_submission
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
 ROOT = Path(__file__).parents[2]

@@ -16,13 +16,13 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
+from pipeline.runs.verify import verify
 from pipeline.stores import sessions
 from pipeline.stores.files import open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
 from tests.pipeline.toy import SINGLE, STUDY
 

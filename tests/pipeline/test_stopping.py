@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from pipeline import Factor, Look, Measure, Method, Panel, Statistic, Study, claim, verdict
-from pipeline.aggregate import estimate_mean, estimate_quantiles
 from pipeline.declare.claims import level_share
 from pipeline.precision.stopping import SKEWED_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import parse_target, resolve_target
+from pipeline.results.summaries import estimate_mean, estimate_quantiles
 from tests.pipeline.precision_study import STUDY
 
 

@@ -19,12 +19,12 @@ import zarr
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Block, Status
 from pipeline.errors import BadInputError
-from pipeline.resolve import named_source
+from pipeline.runs.resolve import named_source
+from pipeline.runs.verify import verify
 from pipeline.stores.commits import Commit
 from pipeline.stores.root import COPY, seal_root
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, read_arrays
 from tests.pipeline.toy import STUDY as TOY
 

@@ -10,7 +10,7 @@ from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume
 from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
-from pipeline.estimate import make_plan
+from pipeline.runs.estimate import make_plan
 from tests.pipeline.helpers import compute_into, evaluate_all, read_arrays
 from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 

@@ -17,13 +17,13 @@ import yaml
 from distributed import Client, LocalCluster
 
 import pipeline
-from pipeline import submission as submissions
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
+from pipeline.runs import submission as submissions
+from pipeline.runs.submission import last_submission
 from pipeline.stores.provenance import describe
 from pipeline.stores.store import ResultStore
-from pipeline.submission import last_submission
 from studies import cli
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 
@@ -191,7 +191,7 @@ def test_a_driver_whose_checks_fail_writes_nothing(lab, monkeypatch):
     def refuse(*arguments):
         raise BadInputError("a worker is unfit")
 
-    monkeypatch.setattr(import_module("pipeline.computation"), "refuse_unfit_workers", refuse)
+    monkeypatch.setattr(import_module("pipeline.runs.session"), "refuse_unfit_workers", refuse)
     with pytest.raises(BadInputError, match=r"^a worker is unfit$"):
         submit()
     assert not Path("s.zarr").exists()

@@ -15,9 +15,7 @@ from pipeline import (
     Status,
     claim,
     compact,
-    computation,
     extend,
-    growth,
     open_results,
     resume,
     run,
@@ -25,15 +23,16 @@ from pipeline import (
     verdict,
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
-from pipeline.estimate import forecast
 from pipeline.precision import goals
+from pipeline.results.verdicts import judge_store
+from pipeline.runs import adaptive, session
+from pipeline.runs.estimate import forecast
+from pipeline.runs.verify import verify
 from pipeline.stores import sessions
 from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import SESSION_COPIES
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import judge_store
-from pipeline.verify import verify
 from tests.pipeline import toy
 from tests.pipeline.helpers import read_arrays
 from tests.pipeline.precision_study import STUDY
@@ -337,7 +336,7 @@ def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_pat
 @pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
 def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypatch, place):
     """After an interrupt in a later round, before or after the growth of the arrays, no number is lost or different."""
-    module = {"execute": computation, "retried": growth}[place]
+    module = {"execute": session, "retried": adaptive}[place]
     calls, function = [], getattr(module, place)
 
     def interrupted(*arguments, **options):
@@ -367,7 +366,7 @@ def test_resume_continues_to_the_recorded_budget_and_says_what_is_missing(tmp_pa
         raise KeyboardInterrupt
 
     path, target = tmp_path / "s.zarr", "mcse(x) <= 1e-4"
-    monkeypatch.setattr(computation, "execute", interrupted)
+    monkeypatch.setattr(session, "execute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(STUDY, path, until=target, at_most=at_most, panels=["p"], values={"sd": [1.0]})
     monkeypatch.undo()

@@ -10,11 +10,11 @@ import zarr
 from pipeline import resume
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.runs.verify import verify
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from pipeline.verify import verify
 from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
 from tests.pipeline.toy import STUDY

@@ -12,7 +12,7 @@ import xarray as xr
 
 from pipeline import open_results, summarise
 from pipeline.declare.source import find_study
-from pipeline.proportions import proportion_interval
+from pipeline.results.proportions import proportion_interval
 from studies.figures import interactive, specify
 from studies.figures.defaults import default_figures
 from studies.report.summaries import tabulate

@@ -13,9 +13,9 @@ import pipeline
 from pipeline import Claim
 from pipeline.declare.source import StudySource
 from pipeline.execution.checks import rerun_trial
-from pipeline.resolve import study_of
+from pipeline.results.verdicts import check, undecided
+from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore
-from pipeline.verdicts import check, undecided
 from studies import MODULES, STUDIES
 from studies.figures import convert, interactive, specify
 from studies.figures.plot import MAX_LINES

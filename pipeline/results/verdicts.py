@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline.aggregate import summarise
 from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 from pipeline.errors import about, require_known
+from pipeline.results.summaries import summarise
+from pipeline.results.value_counts import ValueCounts
 from pipeline.stores.results import open_panel
 from pipeline.stores.store import ResultStore
-from pipeline.value_counts import ValueCounts
 
 Summaries = Mapping[str, xr.Dataset]
 LOOKS = "looks"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.aggregate import estimate_mean
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
@@ -20,7 +19,8 @@ from pipeline.errors import BadInputError
 from pipeline.precision.goals import whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
-from pipeline.proportions import constant_error
+from pipeline.results.proportions import constant_error
+from pipeline.results.summaries import estimate_mean
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import count_positions

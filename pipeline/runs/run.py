@@ -5,18 +5,15 @@ Invalid values, clusters and stores raise an error before anything is written.
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.user_cluster import ClusterChoice
-from pipeline.computation import Computation, compute_pending
-from pipeline.declare.source import StudySource
-from pipeline.declare.study import Study, Values
-from pipeline.errors import BadInputError
-from pipeline.growth import Growth
-from pipeline.options import OTHERS_THAN_UNTIL, ProgressLike, RunOptions, StudyLike, Trials
-from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
-from pipeline.stores.asked import read_goal
+from pipeline.declare.study import Values
+from pipeline.runs.adaptive import AdaptiveRun
+from pipeline.runs.options import ProgressLike, RunOptions, StudyLike, Trials
+from pipeline.runs.resolve import study_of
+from pipeline.runs.run_plan import RunPlan, plan_extension, plan_resumption, plan_run
+from pipeline.runs.session import compute_pending
 from pipeline.stores.store import ResultStore, open_to_change
 
 
@@ -106,7 +103,7 @@ def run(
         accept_edited_study=accept_edited_study,
         progress=progress,
     )
-    return compute(configured_computation(study, store, options))
+    return carry_out(plan_run(study, store, options))
 
 
 def resume(
@@ -160,7 +157,7 @@ def resume(
     )
     existing = open_to_change(store)
     source, configured = study_of(existing, study, accept_edited_study)
-    return compute(resumed_computation(existing, source, configured, options))
+    return carry_out(plan_resumption(existing, source, configured, options))
 
 
 def extend(
@@ -227,54 +224,9 @@ def extend(
         accept_edited_study=accept_edited_study,
         progress=progress,
     )
-    if until is not None and values:
-        raise BadInputError(OTHERS_THAN_UNTIL)
-    existing, asked = open_to_change(store), None
-    if existing.share is not None:
-        raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
-    source, configured = study_of(existing, study, accept_edited_study)
-    if until is None:
-        names = tuple(options.panels)
-        configured = configured.extended(source.load(), trials, values or {}, names)
-        if trials is not None:  # the panels ask for all trials from now on
-            asked = {name: panel_asked for name, panel_asked in existing.asked.items() if names and name not in names}
-    return compute(Computation(source, configured, store, existing, options, asked))
+    return carry_out(plan_extension(study, store, options))
 
 
-def configured_computation(
-    study: Study | StudySource | str, store: str | os.PathLike[str], options: RunOptions
-) -> Computation:
-    """Return the computation of a configured study into a new or existing store."""
-    source = named_source(study)
-    configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
-    existing = open_to_change(store) if ResultStore.exists(store) else None
-    is_held = existing is not None and existing.complete
-    if options.until is not None:  # the numbers of trials are stored ones, or grow from one
-        stored = existing.spec["panels"] if existing is not None and is_held else {}
-        trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
-        configured = configured.with_trials(trials)
-    held_share = None if existing is None or existing.share is None else str(existing.share)
-    if existing is not None and held_share != options.share:
-        raise BadInputError(
-            f"the store {existing.url} has {f'share {held_share}' if held_share else 'all blocks'} of a run, got "
-            f"{f'--share {options.share}' if options.share else 'no --share'}; choose another --store"
-        )
-    if existing is not None and (is_held or options.until is None):
-        refuse_other_spec(existing, configured)
-        if not options.accept_edited_study:
-            refuse_edited(existing, source)
-    source.remember()
-    return Computation(source, configured, store, existing, replace(options, panels=()), asked={})
-
-
-def resumed_computation(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> Computation:
-    """Return the computation of the pending trials of a store, until the target of its interrupted run, if any."""
-    goal = read_goal(existing.sessions)
-    if goal is not None and goal.is_open:
-        options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)
-    return Computation(source, study, existing.url, existing, options)
-
-
-def compute(computation: Computation) -> ResultStore:
-    """Compute the pending work, or rounds of work until a goal is reached."""
-    return compute_pending(computation) if computation.options.until is None else Growth(computation).run()
+def carry_out(plan: RunPlan) -> ResultStore:
+    """Compute the pending work of a plan, or rounds of work until its target."""
+    return compute_pending(plan) if plan.options.until is None else AdaptiveRun(plan).run()

@@ -18,7 +18,7 @@ OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of 
 
 StudyLike: TypeAlias = Study | StudySource | str
 Trials: TypeAlias = int | Mapping[str, int] | None
-ProgressLike: TypeAlias = Callable[[Any], Any] | bool  # `pipeline.progress.Progress`, or True for a bar on a terminal
+ProgressLike: TypeAlias = Callable[[Any], Any] | bool  # `pipeline.runs.progress.Progress`, or True for a bar
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Growth of a store until a goal is reached or its budget of trials or time is spent.
+"""Adaptive runs, which add trials until a goal is reached or their budget of trials or time is spent.
 
 The run proceeds in rounds within one session. Each round asks for further trials in whole blocks, computes them, and
 assesses the goal. The session records the numbers of trials asked for before they are computed, so that an interrupted
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from pipeline.clusters.cluster import dashboard_address
-from pipeline.computation import Computation, session_on
 from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
@@ -27,11 +26,13 @@ from pipeline.errors import TargetNotReachedError
 from pipeline.execution.tasks import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
-from pipeline.options import RunOptions
 from pipeline.precision.goals import Assessment, ClaimsGoal, Goal, PrecisionGoal, whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS
 from pipeline.precision.targets import CLAIMS, parse_target
-from pipeline.progress import shown
+from pipeline.runs.options import RunOptions
+from pipeline.runs.progress import shown
+from pipeline.runs.run_plan import RunPlan
+from pipeline.runs.session import execute_in, session_on
 from pipeline.stores.asked import Asked, RecordedGoal, Stop, record_asked
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -98,15 +99,15 @@ class _Clock:
         return self._begun + self._within - time.monotonic()
 
 
-class Growth:
-    """Computation in rounds of trials until the goal of its options is reached, or their budget is spent.
+class AdaptiveRun:
+    """Run in rounds of trials until the goal of its options is reached, or their budget is spent.
 
     Rounds are planned to end within the time of the budget; the minimum number of trials is always computed.
     """
 
-    def __init__(self, computation: Computation) -> None:
-        start, options, existing = computation.study, computation.options, computation.existing
-        panels, declared, text = tuple(options.panels), computation.source.load(), str(options.until)
+    def __init__(self, plan: RunPlan) -> None:
+        start, options, existing = plan.study, plan.options, plan.existing
+        panels, declared, text = tuple(options.panels), plan.source.load(), str(options.until)
         held = existing if existing is not None and existing.complete else None
         chosen = replace(start, panels=tuple(start.panel(name) for name in panels)) if panels else start
         self._goal: Goal = (
@@ -131,14 +132,14 @@ class Growth:
         self._study = self._fitted(start)
         self._clock = _Clock(math.inf if options.within is None else options.within)
         goal = RecordedGoal(text, options.at_most, options.within, panels, is_open=True, unmet="")
-        self._computation = replace(computation, study=self._study, asked=self._all_asked(), goal=goal)
+        self._plan = replace(plan, study=self._study, asked=self._all_asked(), goal=goal)
 
     def run(self) -> ResultStore:
         """Compute rounds until the goal is reached or the budget is spent, beginning with pending work."""
-        with session_on(self._computation) as (client, store, task, session):
-            works = self._computation.work(store, task)
+        with session_on(self._plan) as (client, store, task, session):
+            works = self._plan.pending_in(store, task)
             _LOG.info("dashboard: %s", dashboard_address(client))
-            with shown(self._computation.options.progress) as progress:
+            with shown(self._plan.options.progress) as progress:
                 self._compute(client, task, works, progress, session)
                 while True:
                     assessed = self._goal.assess(store, self._study, self._asked)
@@ -158,7 +159,7 @@ class Growth:
             return ResultStore.open(store.url)
 
     def _describe_unmet(self, unmet: str, url: str) -> str:
-        goal = self._computation.goal
+        goal = self._plan.goal
         assert goal is not None
         codes = np.concatenate([grid.ravel() for grid in self._stopped.values()])
         is_spent = bool(np.isin(codes, [Stop.TRIALS_SPENT, Stop.TIME_SPENT]).any())
@@ -175,7 +176,7 @@ class Growth:
             report(receipt)
 
         with self._clock.round(works.n_evaluations):
-            self._computation.execute(client, task, works, on_receipt, session)
+            execute_in(session, self._plan, client, task, works, on_receipt)
 
     def _all_asked(self) -> dict[str, Asked]:
         """Return the numbers of trials asked for in all panels."""

@@ -21,7 +21,7 @@ from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import COMPUTED, on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
-from pipeline.resolve import study_of
+from pipeline.runs.resolve import study_of
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, check_sessions, check_template, invalidate
 from pipeline.stores.provenance import describe, now

@@ -19,8 +19,8 @@ from pipeline.blocks.evaluate import KINDS, Status
 from pipeline.blocks.returned import as_numbers
 from pipeline.declare.factors import ENDS, N_VALUES, QUANTILES, STANDARD_STATISTICS, Statistic
 from pipeline.errors import BadInputError, as_bad_input
-from pipeline.proportions import LEVEL, constant_error, proportion_interval
 from pipeline.redact import format_error
+from pipeline.results.proportions import LEVEL, constant_error, proportion_interval
 from pipeline.stores.missing import DECLARED
 from pipeline.stores.regions import slabs
 
@@ -280,10 +280,10 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = (), events: Coll
         standard error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95``, each with an ``_mcse``;
         ``X_name`` for each statistic. ``X_n_values`` is the number of values that they use: that of the ok trials
         without missing values of ragged measures. Events also have ``X_low`` and ``X_high``, the ends of a 95 %
-        interval for their probability (`pipeline.proportions`). If none or all of n > 1 values are events, ``X_mcse``
-        is the standard deviation of the posterior Beta(1/2, n + 1/2), not 0. Other measures are unchanged; they have
-        their declared dtype unless a value is missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed`` (failed, timed
-        out or killed) and ``n_pending`` are numbers of trials.
+        interval for their probability (`pipeline.results.proportions`). If none or all of n > 1 values are events,
+        ``X_mcse`` is the standard deviation of the posterior Beta(1/2, n + 1/2), not 0. Other measures are unchanged;
+        they have their declared dtype unless a value is missing, or an integer beyond 2⁵³. ``n_ok``, ``n_failed``
+        (failed, timed out or killed) and ``n_pending`` are numbers of trials.
 
     Examples
     --------

@@ -21,15 +21,15 @@ from typing import Any
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, split_choice
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, UserCluster, choose_cluster
-from pipeline.computation import Computation, Driver
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution import driver_task
 from pipeline.execution.tasks import unship
 from pipeline.faults import explain
-from pipeline.options import RunOptions, StudyLike, Trials
-from pipeline.runs import compute, configured_computation, resumed_computation
+from pipeline.runs.options import RunOptions, StudyLike, Trials
+from pipeline.runs.run import carry_out
+from pipeline.runs.run_plan import Driver, RunPlan, plan_resumption, plan_run
 from pipeline.stores.asked import Asked
 from pipeline.stores.files import open_files
 from pipeline.stores.locations import normalise_location
@@ -153,13 +153,13 @@ def submit(
             f"{chosen.label}, whose scheduler ends with this process; use 'run' instead, or start a scheduler with "
             "'dask scheduler'"
         )
-    computation = configured_computation(study, store, options)
-    if options.until is None and computation.pending is not None and not computation.pending:
+    plan = plan_run(study, store, options)
+    if plan.is_done:
         return None
-    if computation.existing is not None:
-        require_idle(computation.existing.files)  # the driver may have to wait for a thread of the other session
+    if plan.existing is not None:
+        require_idle(plan.existing.files)  # the driver may have to wait for a thread of the other session
     identifier, url = uuid.uuid4().hex, normalise_location(store)
-    here = describe(computation.source.file)  # the driver has neither the user's command nor the repository
+    here = describe(plan.source.file)  # the driver has neither the user's command nor the repository
     record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
     record |= {
         "submission": identifier,
@@ -168,17 +168,17 @@ def submit(
     }
     order = _Order(
         identifier,
-        computation.source,
-        computation.study.spec(),
+        plan.source,
+        plan.study.spec(),
         url,
         replace(
-            computation.options,
+            plan.options,
             cluster=Profile(chosen.name, address=chosen.address),  # only this process needs its security
             values=None,
             trials=None,
             progress=False,
         ),
-        computation.asked,
+        plan.asked,
         record,
     )
     with connect(chosen) as client:
@@ -202,7 +202,7 @@ def drive(order: _Order) -> Exception | None:
     """Compute a submitted study as a task on a worker; return the error that ended it, or None."""
     try:
         with driver_task.connect_worker() as client:
-            existing = ResultStore.open(order.url) if ResultStore.exists(order.url) else None
+            existing = ResultStore.find(order.url)
             records = sessions_of(open_files(order.url))
             records_of_driver = [record for record in records if record.get("submission") == order.identifier]
             if records_of_driver:  # the worker of an earlier driver was lost
@@ -220,11 +220,11 @@ def drive(order: _Order) -> Exception | None:
             study = order.source.load()
             if records_of_driver and existing is not None and existing.complete:
                 study = study.from_spec(existing.spec)
-                computation = resumed_computation(existing, order.source, study, order.options)
+                plan = plan_resumption(existing, order.source, study, order.options)
             else:
                 study = study.from_spec(order.spec)
-                computation = Computation(order.source, study, order.url, existing, order.options, order.asked)
-            compute(replace(computation, driver=driver))
+                plan = RunPlan(order.source, study, order.url, existing, order.options, order.asked)
+            carry_out(replace(plan, driver=driver))
     except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:
         return error
     except BaseException as error:  # Dask waits forever for a thread that raises another exception

@@ -1,0 +1,131 @@
+"""Plans of runs: the study to compute into a store and its pending work, after all input was validated.
+
+`run`, `resume`, `extend` and `submit` differ in the function that makes their plan; `pipeline.runs.session` carries out
+all of them. Nothing is written while a plan is made.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from pipeline.blocks.evaluate import Status
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.user_cluster import ChosenCluster
+from pipeline.declare.source import StudySource
+from pipeline.declare.study import Study
+from pipeline.errors import BadInputError
+from pipeline.execution.work import PendingWork, Task
+from pipeline.runs.options import OTHERS_THAN_UNTIL, RunOptions, StudyLike
+from pipeline.runs.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec, study_of
+from pipeline.stores.asked import Asked, RecordedGoal, read_goal
+from pipeline.stores.sessions import number_of
+from pipeline.stores.store import ResultStore, find_to_change, open_to_change
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Process that drives a computation: by default that of the user, or a task of a scheduler."""
+
+    connect: Callable[[ChosenCluster], AbstractContextManager[Any]] = lambda cluster: connect(cluster)
+    record: Mapping[str, Any] = field(default_factory=dict)  # of its session
+    announce: Callable[[str], None] = lambda session: None  # called with the identifier of its session
+    is_cancelled: Callable[[], bool] = lambda: False
+    has_lost_worker: bool = False  # True if an earlier driver of the computation was lost
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Study to compute into a store, after the input was validated."""
+
+    source: StudySource
+    study: Study
+    path: str | os.PathLike[str]
+    existing: ResultStore | None
+    options: RunOptions
+    asked: Mapping[str, Asked] | None = None  # by panel; None for the numbers of trials that the store records
+    goal: RecordedGoal | None = None  # to record for a run until a target
+    driver: Driver = field(default_factory=Driver)
+
+    @cached_property
+    def retry(self) -> set[Status]:
+        """Statuses to recompute, with those of failed trials of a store whose study file was edited since."""
+        return {
+            *self.options.retry,
+            *(() if self.existing is None else failures_to_recompute(self.existing, self.source)),
+        }
+
+    @cached_property
+    def pending(self) -> PendingWork | None:
+        """Pending work of a store with the spec of the study, or None if there is no such store."""
+        if self.existing is None or not self.existing.holds(self.study):
+            return None
+        return PendingWork(self.study, self.existing, self.retry, self.asked)
+
+    @property
+    def is_done(self) -> bool:
+        """True if nothing is pending and no target has to be reached."""
+        return self.options.until is None and self.pending is not None and not self.pending
+
+    def pending_in(self, store: ResultStore, task: Task) -> PendingWork:
+        """Return the pending work in a session; scan the store again if another session has written to it."""
+        number = number_of(task.session)
+        if self.pending is not None and number == self.pending.last_session + 1:
+            return self.pending
+        is_new = self.existing is None and number == 1 and self.options.share is None
+        return PendingWork(self.study, None if is_new else store, self.retry, self.asked)
+
+
+def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
+    """Return the plan of a configured study in a new or existing store."""
+    source = named_source(study)
+    configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
+    existing = find_to_change(store)
+    if options.until is not None:  # the numbers of trials are stored ones, or grow from one
+        stored = existing.spec["panels"] if existing is not None and existing.complete else {}
+        trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
+        configured = configured.with_trials(trials)
+    if existing is not None:
+        _require_share(existing, options.share)
+        if existing.complete or options.until is None:
+            refuse_other_spec(existing, configured)
+            if not options.accept_edited_study:
+                refuse_edited(existing, source)
+    source.remember()
+    return RunPlan(source, configured, store, existing, replace(options, panels=()), asked={})
+
+
+def plan_resumption(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> RunPlan:
+    """Return the plan of the pending trials of a store, until the target of its interrupted run, if any."""
+    goal = read_goal(existing.sessions)
+    if goal is not None and goal.is_open:
+        options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)
+    return RunPlan(source, study, existing.url, existing, options)
+
+
+def plan_extension(study: StudyLike | None, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
+    """Return the plan of further trials, values or methods in a store."""
+    if options.until is not None and options.values:
+        raise BadInputError(OTHERS_THAN_UNTIL)
+    existing, asked = open_to_change(store), None
+    if existing.share is not None:
+        raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
+    source, configured = study_of(existing, study, options.accept_edited_study)
+    if options.until is None:
+        panels = tuple(options.panels)
+        configured = configured.extended(source.load(), options.trials, options.values or {}, panels)
+        if options.trials is not None:  # the panels ask for all trials from now on
+            asked = {name: number for name, number in existing.asked.items() if panels and name not in panels}
+    return RunPlan(source, configured, store, existing, options, asked)
+
+
+def _require_share(existing: ResultStore, share: str | None) -> None:
+    """Raise BadInputError unless a store has the given share of the blocks of a run."""
+    stored = None if existing.share is None else str(existing.share)
+    if stored != share:
+        raise BadInputError(
+            f"the store {existing.url} has {f'share {stored}' if stored else 'all blocks'} of a run, got "
+            f"{f'--share {share}' if share else 'no --share'}; choose another --store"
+        )

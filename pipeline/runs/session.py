@@ -1,0 +1,120 @@
+"""Sessions that compute a study into a store: checks of the cluster, creation and growth of the store."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from pipeline.clusters.cluster import dashboard_address
+from pipeline.declare.source import StudySource
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.declare.study import Study
+from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
+from pipeline.execution.checks import (
+    refuse_other_numbers,
+    refuse_unfit_workers,
+    refuse_unseeded,
+    refuse_workers_without_store,
+)
+from pipeline.execution.execute import execute
+from pipeline.execution.tasks import shipped
+from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import explain, retried
+from pipeline.runs.progress import shown
+from pipeline.runs.run_plan import RunPlan
+from pipeline.stores.asked import SHARE, record_asked
+from pipeline.stores.locations import normalise_location
+from pipeline.stores.provenance import describe, now
+from pipeline.stores.sessions import Session, require_idle
+from pipeline.stores.store import ResultStore
+from pipeline.stores.template import audit_methods
+
+_LOG = logging.getLogger(__name__)
+
+
+def compute_pending(plan: RunPlan) -> ResultStore:
+    """Compute pending work; return a store without pending work at once."""
+    if plan.existing is not None and plan.is_done:
+        return plan.existing
+    with shown(plan.options.progress) as progress, session_on(plan) as (client, store, task, session):
+        works = plan.pending_in(store, task)
+        _LOG.info("dashboard: %s", dashboard_address(client))
+        execute_in(session, plan, client, task, works, progress(works))
+    return store
+
+
+def execute_in(
+    session: Session,
+    plan: RunPlan,
+    client: Any,
+    task: Task,
+    works: PendingWork,
+    on_receipt: Callable[[Receipt], None],
+) -> None:
+    """Compute work in a session until all of it is committed, or until the session or the driver is cancelled."""
+
+    def check() -> None:
+        session.require_active()
+        if plan.driver.is_cancelled():
+            raise ExecutionError("the submission was cancelled on its scheduler; resume computes the pending trials")
+
+    options, is_suspect = plan.options, plan.driver.has_lost_worker
+    execute(client, task, works, on_receipt, options.chosen_cluster, options.allow_failures, is_suspect, check)
+
+
+@contextmanager
+def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]]:
+    """Connect to the cluster, check it before anything is written, begin a session, and create or grow the store."""
+    source, study, existing = plan.source, plan.study, plan.existing
+    options, driver, url = plan.options, plan.driver, normalise_location(plan.path)
+    if existing is not None:
+        require_idle(existing.files)
+    with driver.connect(options.chosen_cluster) as client:
+        task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
+        with shipped(client, task):
+            refuse_unfit_workers(client, task.run, source, study.spec())
+            compared: set[tuple[str, str]] = set()
+            if existing is not None and existing.complete:
+                compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+            refuse_unseeded(client, task.run, study, compared)
+            record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
+            asked = plan.asked
+            if asked is not None and (asked or (existing is not None and existing.asked)):
+                record |= record_asked(asked)
+            if plan.goal is not None:
+                record |= plan.goal.record()
+            if driver.record:
+                record |= {**driver.record, "run": task.run}
+            is_held = existing is not None and existing.holds(study)
+            audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
+            audits |= {} if options.share is None else {SHARE: options.share}
+            session = Session.begin(url, record)
+            try:
+                store = _prepared(session, source, study, existing, audits)
+                task = replace(task, session=session.id)
+                refuse_workers_without_store(client, task)
+                driver.announce(session.id)
+                yield client, store, task, session
+                session.end({"finished": now()})
+            except BaseException as error:
+                stopped = {"stopped": explain(error)} if driver.record else {}  # no process waits for it
+                with suppress(OSError):  # a full disk, for example, also prevents this record
+                    session.end(stopped)
+                raise
+
+
+def _prepared(
+    session: Session, source: StudySource, study: Study, existing: ResultStore | None, audits: Mapping[str, str]
+) -> ResultStore:
+    """Create or extend the store of a session to match the spec of a study."""
+    url = session.files.url
+    try:
+        store = ResultStore.find(url, session.id)
+        if (store.spec if store else None) != (existing.spec if existing else None):
+            raise BadInputError(f"another session changed the store {url} at the same time; try again")
+        if store is None or not store.complete:
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now(), **audits})
+        return store if store.holds(study) else retried(store.grow, session, study, audits)
+    except OSError as error:
+        raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error
