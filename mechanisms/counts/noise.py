@@ -97,8 +97,10 @@ class IndependentNoise:
             distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
         return vectors, log_weights
 
-    def profile(self, sensitivity: int) -> Guarantee:
-        return Guarantee(sensitivity / self.noise.scale)
+    def profile(self, sensitivity: int) -> Guarantee | PrivacyProfile:
+        guarantee = self.noise.guarantee(sensitivity)
+        assert isinstance(guarantee, Guarantee)  # the noise is pure
+        return guarantee
 
     def _log_clipped_pmf(self, count: int, values: Integers, n: int) -> Floats:
         """Return the log-pmf at `values` of a noisy count that is clipped to [0, n]."""

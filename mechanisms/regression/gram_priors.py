@@ -9,8 +9,7 @@ large.
 ==========================  ========================================================================================
 prior                       distribution
 ==========================  ========================================================================================
-`RegressionPrior`           σ ~ half-t₂, standard deviations s_j of the features ~ half-t₂, standardised slopes
-                            θ_j·s_j ~ t₂, correlations of the features uniform, μ_j ~ N(0, 1), all independent
+`RegressionPrior`           independent parts, in the table of `private_regression`
 `ConjugatePrior`            Ψ ~ inverse Wishart, μ | Ψ ~ N(0, Ψ/κ). A mean far from the middle favours a large Ψ, and
                             θ | σ² ~ N(0, σ²/λ·I) shrinks slopes of small residuals.
 ==========================  ========================================================================================

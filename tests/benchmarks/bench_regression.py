@@ -109,7 +109,7 @@ def compare_iterations() -> None:
         method = GRAM_METHODS[name]
         for length in (1, ITERATIONS["kernel"]):  # the first call compiles
             start = time.perf_counter()
-            method.run(rng, known, method.prior().hyperparameters(p), 0, length, np.empty((1, p + 1)))
+            method.run(rng, known, method.prior().hyperparameters(p), 0, length, np.empty((1, 2 * p)))
             times[name] = (time.perf_counter() - start) / length
     print(f"one iteration, one covariate: loop {1e3 * loop:.3f} ms")
     for name, seconds in times.items():
