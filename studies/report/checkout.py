@@ -10,7 +10,7 @@ def find_checkout() -> Path:
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".github/CONTRIBUTING.md").is_file():
         raise BadInputError(
-            f"dpstudies must be imported from a checkout, which contains the documents, got the package installed in "
+            f"dpstudies must be imported from a checkout, which contains the documents, got the package in "
             f"{folder}; clone the repository and run there: pip install -e '.[site]'"
         )
     return folder

@@ -1,4 +1,4 @@
-"""Test of the site: it is written without warnings, its links resolve, and its search knows guides and modules."""
+"""Tests of the site: it is written without warnings, its links resolve, and its search knows guides and modules."""
 
 import json
 import os
@@ -13,8 +13,7 @@ import pytest
 import pipeline
 from studies import STUDIES
 from studies.folders import configure
-
-ROOT = Path(__file__).parents[1]
+from studies.report import checkout, site
 
 
 class Page(HTMLParser):
@@ -30,9 +29,9 @@ class Page(HTMLParser):
         self.targets |= {value for name, value in attrs if name == "id"}
 
 
-def broken_links(site):
+def broken_links(folder):
     """Return the relative links of all pages that lead to no file or to no element."""
-    pages = {path: Page(path) for path in sorted(site.rglob("*.html"))}
+    pages = {path: Page(path) for path in sorted(folder.rglob("*.html"))}
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -40,38 +39,75 @@ def broken_links(site):
             target = Path(os.path.normpath(path.parent / url)) if url else path
             if ":" in url or (target.is_file() and (target not in pages or anchor in pages[target].targets)):
                 continue
-            broken.append((str(path.relative_to(site)), link))
+            broken.append((str(path.relative_to(folder)), link))
     return broken
 
 
-def write_site(*arguments):
-    words = [sys.executable, "-W", "error", ROOT / ".github/site.py", *arguments]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+def write_in_a_process(*words):
+    """Write a site in another process, in which every warning is an error: pdoc warns of what it cannot document."""
+    code = f"import sys; from studies.cli import main; sys.argv = ['dpstudies', *{list(map(str, words))!r}]; main()"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(checkout.find_checkout())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.slow
 def test_site_of_guides_modules_and_results(tmp_path):
     study = STUDIES["hellinger-sensitivity"]
     pipeline.run(study, f"{tmp_path}/lab/{study.name}.zarr", progress=False, **configure(study, "quick"))
-    site = tmp_path / "site"
-    done = write_site(site, tmp_path / "lab")
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"wrote {site / 'index.html'}\n")
-    assert broken_links(site) == []
-    written = (site / "search.js").read_text()
+    folder = tmp_path / "new/site"
+    done = write_in_a_process("site", tmp_path / "lab", "--output", folder)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"wrote {folder / 'index.html'}\n")
+    assert broken_links(folder) == []
+    written = (folder / "search.js").read_text()
     entries = json.JSONDecoder().raw_decode(written, written.index("[{"))[0]
-    assert {"index", "guides.studies", "mechanisms.counts.k_norm.KNormNoise"} <= {one["fullname"] for one in entries}
-    assert "mechanisms.regression.sparse_vector" in {
-        one["fullname"] for one in entries if "sparse vector" in one["doc"]
+    assert {"index", "guides.studies", "mechanisms.counts.k_norm.KNormNoise"} <= {
+        entry["fullname"] for entry in entries
     }
-    gallery = (site / "gallery.html").read_text()
+    assert "mechanisms.regression.sparse_vector" in {
+        entry["fullname"] for entry in entries if "sparse vector" in entry["doc"]
+    }
+    gallery = (folder / "gallery.html").read_text()
     assert all(f"report.html#{study.name}-{figure.name}" in gallery for figure in study.figures)
-    (site / "guides/pipeline.html").unlink()
-    assert ("index.html", "guides/pipeline.html") in broken_links(site)
+    (folder / "guides/pipeline.html").unlink()
+    assert ("index.html", "guides/pipeline.html") in broken_links(folder)
 
 
-@pytest.mark.slow  # requires the extra `lint`, like the site
-def test_site_refuses_a_folder_without_stores_before_it_writes_pages(tmp_path):
-    done = write_site(tmp_path / "site", tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"site.py: {tmp_path} contains no store of a study")
-    assert list(tmp_path.rglob("*.html")) == []
+def test_other_folders_are_refused_and_sites_are_not(command, tmp_path):
+    """The next check refuses results that do not exist, so that no site is written."""
+    pages = [tmp_path / f"old/{module.replace('.', '/')}.html" for module, _ in site.GUIDES.values()]
+    (tmp_path / "old/guides").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    for page in (tmp_path / "old/search.js", *pages):
+        page.touch()
+    for folder in ("old", "empty", "new"):
+        assert "the results must be a folder" in command("site", "gone", "--output", folder)[2]
+    pages[-1].unlink()
+    for folder in ("old", "old/search.js"):
+        error = f"dpstudies: {folder} exists and is not a site; choose another folder with --output\n"
+        assert command("site", "gone", "--output", folder) == (2, "", error)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "old"]
+
+
+def test_site_requires_pdoc(command, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pdoc", None)
+    error = "dpstudies: the site requires pdoc; install it with: pip install 'dpstudies[site]'\n"
+    assert command("site") == (2, "", error)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("site",), ("findings", "lab")], ids=" ".join)
+def test_documents_require_a_checkout(command, monkeypatch, tmp_path, words):
+    installed = tmp_path / "packages/studies/report/checkout.py"
+    monkeypatch.setattr(checkout, "__file__", str(installed))
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (
+        f"must be imported from a checkout, which contains the documents, got the package in {installed.parents[2]}"
+        in err
+    )
+    assert list(tmp_path.iterdir()) == []
