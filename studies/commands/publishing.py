@@ -21,10 +21,10 @@ def site(
     """Write guides, API reference with search, gallery and results as files that a browser reads from disk."""
     if find_spec("pdoc") is None:
         raise BadInputError("the site requires pdoc; install it with: pip install 'dpstudies[site]'")
-    require_outside_stores("--output", output)
     from studies.report.site import write_site
 
     with writing(output):
+        require_outside_stores("--output", output)
         write_site(output, lab)
     say(f"wrote {output / 'index.html'}")
 

@@ -242,6 +242,7 @@ COMMANDS = {
     "server of another study": ("serve", "good.zarr", "--study", "no-such-study"),
     "site over another folder": ("site", "--output", "folder"),
     "site over a file": ("site", "--output", "rows.csv"),
+    "site with a long name": ("site", "--output", "x" * 300),
     "site in a store": ("site", "--output", "good.zarr/site"),
     "site with results of one store": ("site", "good.zarr"),
     "site with results of no store": ("site", "folder", "--output", "new"),

@@ -48,7 +48,7 @@ def write_in_a_process(*words):
     code = f"import sys; from studies.cli import main; sys.argv = ['dpstudies', *{list(map(str, words))!r}]; main()"
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(checkout.find_checkout())},
+        cwd=checkout.find_checkout(),
         capture_output=True,
         text=True,
         check=False,
