@@ -14,9 +14,7 @@ def site(
     lab: Annotated[
         str | None, argument("LAB", "Folder of 'run all' for the gallery and the results; by default without them.")
     ] = None,
-    output: Annotated[Path, option("FOLDER", "Folder of the site: new, empty, or that of an earlier site.")] = Path(
-        "site"
-    ),
+    output: Annotated[Path, option("FOLDER", "New or empty folder, or that of an earlier site.")] = Path("site"),
 ) -> None:
     """Write guides, API reference with search, gallery and results as files that a browser reads from disk."""
     if find_spec("pdoc") is None:

@@ -4,7 +4,6 @@ The template has the prose; numbers, verdicts and evidence come from the stores,
 """
 
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -171,18 +170,16 @@ def _load(paths: Sequence[str]) -> dict[str, StudyResults]:
     return results
 
 
-def write_findings(
-    paths: Sequence[str], output: str | os.PathLike[str], figures_folder: str | os.PathLike[str]
-) -> None:
+def write_findings(paths: Sequence[str], output: Path, figures: Path) -> None:
     """Write the note and its figures, and the figure of the README next to their folder.
 
     Parameters
     ----------
     paths : sequence of str
         Folders of all studies, and stores; later ones replace earlier ones of the same study.
-    output : path
+    output : Path
         File of the note, whose links are relative to the folder ``studies`` of a checkout.
-    figures_folder : path
+    figures : Path
         Folder of its figures, which is created if it is missing.
 
     Raises
@@ -203,7 +200,6 @@ def write_findings(
         findings = Findings(results, converter)
         text = environment.get_template("findings.md.jinja2").render(f=findings, version=__version__)
         headline = findings.headline()
-    figures = Path(figures_folder)
     for name, image in findings.images.items():
         figures.mkdir(parents=True, exist_ok=True)
         write_whole(figures / name, image)
