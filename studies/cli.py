@@ -34,6 +34,7 @@ from studies.commands import (
     inferring,
     listing,
     pages,
+    publishing,
     reading,
     regressing,
     running,
@@ -108,6 +109,8 @@ for command in (
     summaries.summarise,
     pages.report,
     pages.serve,
+    publishing.site,
+    publishing.findings,
     auditing.audit,
 ):
     app.command()(command)

@@ -37,7 +37,7 @@ _UNSEEN = re.compile(rb'<path d="" display="none"/>|<path d="[^"]*"/>|<g/>')  # 
 _PIXELS = re.compile(rb' (?:d|transform|[xy]2?|width|height)="[^"]*"')
 _N_FINDINGS = 5  # next to the first figure
 
-_TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 Result = TypeVar("Result")
 
@@ -220,13 +220,13 @@ def render_page(template: str, converter: Converter, mark: str, **shown: Any) ->
     the store or folder, see `mark_of`; it is empty for a page without a policy, whose server states one.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    code = f"{converter.script()}\n{(_TEMPLATES / 'figures.js').read_text()}".replace("</script", "<\\/script")
+    code = f"{converter.script()}\n{(TEMPLATES / 'figures.js').read_text()}".replace("</script", "<\\/script")
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     papers = {paper.key: paper for paper in PAPERS}

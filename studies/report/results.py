@@ -81,6 +81,12 @@ def read_results(store: ResultStore, study: Study) -> StudyResults:
     return StudyResults(study, store, summaries, claims, summarised_state(summaries), reached, store.sessions)
 
 
+def read_registered(store: ResultStore, name: str) -> StudyResults:
+    """Read the store of a registered study; raise BadInputError if it contains another study or spec."""
+    _, study = study_of(store, find_study(name, MODULES), accept_edited_study=True)  # no trial is computed
+    return read_results(store, study)
+
+
 def with_audits(study: Study, claim: Claim, finding: Finding, summaries: Summaries) -> Finding:
     """Return a finding whose evidence states the audits of the added mechanisms that the claim needs."""
     audit_texts = {
@@ -105,9 +111,7 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
     results, missing = {}, {}
     for name in STUDIES:
         try:
-            store = ResultStore.open(store_path(folder, name))
-            _, study = study_of(store, find_study(name, MODULES), accept_edited_study=True)
-            results[name] = read_results(store, study)
+            results[name] = read_registered(ResultStore.open(store_path(folder, name)), name)
         except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
             missing[name] = str(error)
     if not results:

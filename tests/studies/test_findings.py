@@ -1,6 +1,5 @@
 """Tests of the research note: its generator with few stores, and the stored note."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,34 +7,39 @@ import pytest
 
 import pipeline
 from studies import STUDIES
+from studies.report import checkout, findings
+from tests.studies.test_cli import STUDY_FILE
 
-ROOT = Path(__file__).parents[2]
-NOTE = ROOT / "studies/FINDINGS.md"
-
-
-@pytest.fixture(scope="module")
-def findings():
-    """Return the module that writes the note."""
-    spec = importlib.util.spec_from_file_location("findings", ROOT / ".github/findings.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+NOTE = checkout.find_checkout() / findings.NOTE
 
 
 @pytest.mark.slow
-def test_note_from_two_stores_states_scales_and_names_missing_studies(findings, tmp_path):
-    stores = [f"{tmp_path}/traces.zarr", f"{tmp_path}/edge.zarr"]
-    pipeline.run(STUDIES["gibbs-traces"], stores[0], progress=False)
+def test_note_from_a_folder_and_a_store_states_scales_and_names_missing_studies(command, monkeypatch, tmp_path):
+    pipeline.run(STUDIES["gibbs-traces"], "lab/gibbs-traces.zarr", progress=False)
     values = {"n": [100]}
-    pipeline.run(STUDIES["exact-inference"], stores[1], progress=False, panels=["edge"], trials=5, values=values)
-    findings.write_findings(stores, tmp_path / "note.md", tmp_path / "figures")
-    note = (tmp_path / "note.md").read_text()
+    pipeline.run(STUDIES["exact-inference"], "edge.zarr", progress=False, panels=["edge"], trials=5, values=values)
+    monkeypatch.setattr(checkout, "find_checkout", lambda: tmp_path)
+    (tmp_path / "studies").mkdir()
+    assert command("findings", "lab", "edge.zarr") == (0, "wrote studies/FINDINGS.md\n", "")
+    note = (tmp_path / "studies/FINDINGS.md").read_text()
     assert "* full run: `gibbs-traces`\n* run of " in note
     assert "evaluations: `exact-inference`\n* no store: `" in note
     assert "`hellinger-sensitivity`" in note.split("* no store: ")[1].splitlines()[0]
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["exact-inference-edge.svg"]
+    figures = [path.relative_to(tmp_path) for path in (tmp_path / ".github").rglob("*.*")]
+    assert figures == [Path(findings.FIGURES, "exact-inference-edge.svg")]
+    assert f"](../{figures[0]})" in note
     assert "*Figure accuracy-k3: not computed, no store of `hellinger-accuracy`.*" in note
     assert re.findall("^#+ .*", note, re.MULTILINE) == re.findall("^#+ .*", NOTE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_store_of_a_study_that_is_not_registered_is_refused(command, tmp_path):
+    before = NOTE.read_bytes()
+    (tmp_path / "toy.py").write_text(STUDY_FILE)
+    command("run", "toy.py", "--store", "toy.zarr")
+    error = "dpstudies: findings are about registered studies, got the store toy.zarr of toy; omit it\n"
+    assert command("findings", "toy.zarr") == (2, "", error)
+    assert NOTE.read_bytes() == before
 
 
 def test_stored_note_is_short_and_has_its_figures():
@@ -56,6 +60,6 @@ def test_commands_of_the_note_name_stored_panels_and_measures(command):
         assert set(measures.split(",")) <= {measure.name for measure in declared.measures}
 
 
-def test_evidence_is_shortened_between_its_parts(findings):
+def test_evidence_is_shortened_between_its_parts():
     assert findings._shorten("One.") == "One."
     assert findings._shorten(f"{'a' * 200}; {'b' * 100}. c") == f"{'a' * 200}; …"

@@ -82,6 +82,9 @@ MISTAKES = {
     "new study 2fast": "the name must be that of a new Python module",
     "infer people.csv --levels region": "unknown column 'value'; Allowed: income, age, region",
     "serve gone.zarr": "gone.zarr",
+    "site lab": "with the store of a study, got lab; compute one with: dpstudies run all --store lab",
+    "site --output .": ". exists and is not a site; choose another folder with --output",
+    "findings lab": "no result store at lab",
     "summarize gone.zarr": "no result store at gone.zarr",
 }
 

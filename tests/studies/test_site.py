@@ -1,0 +1,113 @@
+"""Tests of the site: it is written without warnings, its links resolve, and its search knows guides and modules."""
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+import pipeline
+from studies import STUDIES
+from studies.folders import configure
+from studies.report import checkout, site
+
+
+class Page(HTMLParser):
+    """Links and their targets on a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.targets = [], {""}
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("href", "src")]
+        self.targets |= {value for name, value in attrs if name == "id"}
+
+
+def broken_links(folder):
+    """Return the relative links of all pages that lead to no file or to no element."""
+    pages = {path: Page(path) for path in sorted(folder.rglob("*.html"))}
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            url, anchor = urldefrag(unquote(link))
+            target = Path(os.path.normpath(path.parent / url)) if url else path
+            if ":" in url or (target.is_file() and (target not in pages or anchor in pages[target].targets)):
+                continue
+            broken.append((str(path.relative_to(folder)), link))
+    return broken
+
+
+def write_in_a_process(*words):
+    """Write a site in another process, in which every warning is an error: pdoc warns of what it cannot document."""
+    code = f"import sys; from studies.cli import main; sys.argv = ['dpstudies', *{list(map(str, words))!r}]; main()"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=checkout.find_checkout(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_site_of_guides_modules_and_results(tmp_path):
+    study = STUDIES["hellinger-sensitivity"]
+    pipeline.run(study, f"{tmp_path}/lab/{study.name}.zarr", progress=False, **configure(study, "quick"))
+    folder = tmp_path / "new/site"
+    done = write_in_a_process("site", tmp_path / "lab", "--output", folder)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"wrote {folder / 'index.html'}\n")
+    assert broken_links(folder) == []
+    written = (folder / "search.js").read_text()
+    entries = json.JSONDecoder().raw_decode(written, written.index("[{"))[0]
+    assert {"index", "guides.studies", "mechanisms.counts.k_norm.KNormNoise"} <= {
+        entry["fullname"] for entry in entries
+    }
+    assert "mechanisms.regression.sparse_vector" in {
+        entry["fullname"] for entry in entries if "sparse vector" in entry["doc"]
+    }
+    gallery = (folder / "gallery.html").read_text()
+    assert all(f"report.html#{study.name}-{figure.name}" in gallery for figure in study.figures)
+    (folder / "guides/pipeline.html").unlink()
+    assert ("index.html", "guides/pipeline.html") in broken_links(folder)
+
+
+def test_other_folders_are_refused_and_sites_are_not(command, tmp_path):
+    """The next check refuses results that do not exist, so that no site is written."""
+    pages = [tmp_path / f"old/{module.replace('.', '/')}.html" for module, _ in site.GUIDES.values()]
+    (tmp_path / "old/guides").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    for page in (tmp_path / "old/search.js", *pages):
+        page.touch()
+    for folder in ("old", "empty", "new"):
+        assert "the results must be a folder" in command("site", "gone", "--output", folder)[2]
+    pages[-1].unlink()
+    for folder in ("old", "old/search.js"):
+        error = f"dpstudies: {folder} exists and is not a site; choose another folder with --output\n"
+        assert command("site", "gone", "--output", folder) == (2, "", error)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "old"]
+
+
+def test_site_requires_pdoc(command, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pdoc", None)
+    error = "dpstudies: the site requires pdoc; install it with: pip install 'dpstudies[site]'\n"
+    assert command("site") == (2, "", error)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("site",), ("findings", "lab")], ids=" ".join)
+def test_documents_require_a_checkout(command, monkeypatch, tmp_path, words):
+    installed = tmp_path / "packages/studies/report/checkout.py"
+    monkeypatch.setattr(checkout, "__file__", str(installed))
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (
+        f"must be imported from a checkout, which contains the documents, got the package in {installed.parents[2]}"
+        in err
+    )
+    assert list(tmp_path.iterdir()) == []
