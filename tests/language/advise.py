@@ -1,15 +1,17 @@
-"""Wording of docstrings, comments, messages and documents: phrases that technical English does not use.
+"""Advice on the wording of docstrings, comments, messages and documents: phrases that technical English seldom uses.
 
-Words alone are checked by codespell with `glossary.txt`, and the mood of docstrings by ruff's rule D401.
+    python tests/language/advise.py [PATH ...]
+
+The advice does not fail any check, since a sentence that follows every rule may be worse than one that does not. Words
+alone are checked by codespell with `glossary.txt`, and the mood of docstrings by ruff's rule D401.
 """
 
 import ast
 import io
 import re
+import sys
 import tokenize
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("mechanisms", "pipeline", "studies", "tests", ".github")
@@ -43,10 +45,10 @@ def prose(path: Path) -> list[tuple[int, str, bool]]:
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         outside_code = re.sub(r"^```.*?^```", lambda match: "\n" * match.group().count("\n"), source, flags=re.M | re.S)
-        found = [(number, line, False) for number, line in enumerate(outside_code.splitlines(), 1)]
+        sentences = [(number, line, False) for number, line in enumerate(outside_code.splitlines(), 1)]
     else:
-        found = _prose_of_code(source)
-    return [(line, re.sub(r"`[^`]*`", "", text), opens) for line, text, opens in found]
+        sentences = _prose_of_code(source)
+    return [(line, re.sub(r"`[^`]*`", "", text), opens) for line, text, opens in sentences]
 
 
 def _prose_of_code(source: str) -> list[tuple[int, str, bool]]:
@@ -78,21 +80,13 @@ def complaints(text: str, opens: bool) -> list[str]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_wording_is_standard(path):
-    found = [f"line {line}: {each}" for line, text, opens in prose(path) for each in complaints(text, opens)]
-    assert not found, "\n".join(found)
+def main(paths: list[Path]) -> None:
+    """Print the advice on each file, one line per phrase."""
+    for path in paths:
+        for line, text, opens in prose(path):
+            for complaint in complaints(text, opens):
+                print(f"{path}:{line}: {complaint}")
 
 
-@pytest.mark.parametrize(
-    ("text", "opens"),
-    [
-        ("What an audit found.", True),
-        ("one line a trial", False),
-        ("2 seconds a block", False),
-        ("how many draws", False),
-    ],
-)
-def test_phrases_are_found(text, opens):
-    assert complaints(text, opens)
+if __name__ == "__main__":
+    main([Path(word) for word in sys.argv[1:]] or FILES)
