@@ -13,8 +13,8 @@ from types import ModuleType
 
 import cloudpickle
 
-from pipeline.declare.known import private_folder
 from pipeline.declare.streams import sha256
+from pipeline.declare.trusted_files import private_folder
 
 PREFIX = "dpstudies_file_"
 """Prefix of the names of modules that are imported from the content of a file."""

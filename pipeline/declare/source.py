@@ -28,10 +28,10 @@ from typing import Any
 import cloudpickle
 
 from pipeline.declare.importing import PREFIX, append_to_path, import_content, module_file
-from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
+from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import BadInputError, command, unknown
 from pipeline.faults import is_interrupt
 from pipeline.redact import encodable, redact_text, text_of
@@ -92,13 +92,13 @@ class StudySource:
         """True if the code may run although only a store references it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
-        return any(is_known(digest, self.file) for digest in (self.sha256, self.code_sha256) if digest)
+        return any(is_trusted_file(digest, self.file) for digest in (self.sha256, self.code_sha256) if digest)
 
-    def remember(self) -> None:
+    def trust(self) -> None:
         """Record that the user has run the study's file."""
         for digest in (self.sha256, self.code_sha256):
             if digest is not None and self.file is not None:
-                remember(digest, self.file)
+                trust_file(digest, self.file)
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:

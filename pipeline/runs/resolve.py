@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
-from pipeline.declare.known import is_known
 from pipeline.declare.plugins import STUDIES
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
+from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
 from pipeline.redact import text_of
 from pipeline.stores.asked import read_goal
@@ -31,7 +31,7 @@ def study_of(
     refuse_other_spec(store, configured)
     if not accept_edited_study:
         refuse_edited(store, source)
-    source.remember()
+    source.trust()
     return source, configured
 
 
@@ -43,7 +43,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
     source = stored_source(reference)
     if not source.is_trusted:
         recorded = _last_record(store).get("study_file_sha256")
-        if not accept_edited_study and recorded and source.file and is_known(recorded, source.file):
+        if not accept_edited_study and recorded and source.file and is_trusted_file(recorded, source.file):
             refuse_edited(store, source)  # the user has run another version of this file
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(

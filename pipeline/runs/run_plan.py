@@ -93,7 +93,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
             refuse_other_spec(existing, configured)
             if not options.accept_edited_study:
                 refuse_edited(existing, source)
-    source.remember()
+    source.trust()
     return RunPlan(source, configured, store, existing, replace(options, panels=()), asked={})
 
 

@@ -116,7 +116,7 @@ def measure(layout: str, size: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "study.py").write_text(STUDY_FILE.format(n_settings=n_settings))
         source, url = find_study(f"{name}/study.py", {}), f"{name}/s.zarr"
-        source.remember()
+        source.trust()
         declared = source.load()
         with Session.begin(f"{name}/first.zarr", {}) as session:  # import all modules before the measurement
             ResultStore.create(session, declared.configure(), source.attributes)

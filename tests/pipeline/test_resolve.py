@@ -14,9 +14,9 @@ import pipeline.declare.source
 from pipeline import BadInputError, extend, open_results, resume, run
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.importing import PREFIX, module_file
-from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
+from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import ExecutionError
 from pipeline.runs.resolve import study_of
 from pipeline.runs.verify import verify
@@ -391,50 +391,50 @@ def known_list(tmp_path):
 
 
 def test_list_of_known_files_is_private(user, tmp_path):
-    remember("a" * 64, "/x/ä b.py")
-    remember("a" * 64, "/x/ä b.py")
+    trust_file("a" * 64, "/x/ä b.py")
+    trust_file("a" * 64, "/x/ä b.py")
     path = known_list(tmp_path)
     assert path.read_text() == f"{'a' * 64}  /x/ä b.py\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert is_known("a" * 64, "/x/ä b.py")
-    assert not is_known("a" * 64, "/y/ä b.py")
-    assert not is_known("b" * 64, "/x/ä b.py")
+    assert is_trusted_file("a" * 64, "/x/ä b.py")
+    assert not is_trusted_file("a" * 64, "/y/ä b.py")
+    assert not is_trusted_file("b" * 64, "/x/ä b.py")
 
 
 @pytest.mark.parametrize("what", ["list", "folder"])
 def test_list_with_write_access_for_others_is_ignored(user, tmp_path, what):
-    remember("a" * 64, "/x.py")
+    trust_file("a" * 64, "/x.py")
     path = known_list(tmp_path)
     (path if what == "list" else path.parent).chmod(0o777)
-    assert not is_known("a" * 64, "/x.py")
+    assert not is_trusted_file("a" * 64, "/x.py")
 
 
 def test_list_that_is_a_link_is_ignored(user, tmp_path):
-    remember("a" * 64, "/x.py")
+    trust_file("a" * 64, "/x.py")
     path = known_list(tmp_path)
     path.rename(tmp_path / "other")
     path.symlink_to(tmp_path / "other")
-    assert not is_known("a" * 64, "/x.py")
+    assert not is_trusted_file("a" * 64, "/x.py")
     before = (tmp_path / "other").read_bytes()
-    remember("b" * 64, "/x.py")
+    trust_file("b" * 64, "/x.py")
     assert (tmp_path / "other").read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe\0 nonsense", b"a" * 64 + b"  /cut/off", b"\n\n\n"])
 def test_damaged_lines_of_the_list_are_skipped(user, tmp_path, damage):
-    remember("a" * 64, "/x.py")
+    trust_file("a" * 64, "/x.py")
     path = known_list(tmp_path)
     path.write_bytes(path.read_bytes() + damage)
-    assert is_known("a" * 64, "/x.py")
-    remember("b" * 64, "/y.py")
-    assert is_known("b" * 64, "/y.py")
-    assert not is_known("a" * 64, "/cut")
+    assert is_trusted_file("a" * 64, "/x.py")
+    trust_file("b" * 64, "/y.py")
+    assert is_trusted_file("b" * 64, "/y.py")
+    assert not is_trusted_file("a" * 64, "/cut")
 
 
 def test_concurrent_writers_of_the_list(user, tmp_path):
     names = [f"/{'x' * 200}/{k}.py" for k in range(80)]
-    threads = [threading.Thread(target=lambda k=k: [remember("a" * 64, n) for n in names[k::8]]) for k in range(8)]
+    threads = [threading.Thread(target=lambda k=k: [trust_file("a" * 64, n) for n in names[k::8]]) for k in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -445,11 +445,11 @@ def test_concurrent_writers_of_the_list(user, tmp_path):
 def test_no_file_is_known_without_a_home(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "file"))
-    remember("a" * 64, "/x.py")
-    assert not is_known("a" * 64, "/x.py")
+    trust_file("a" * 64, "/x.py")
+    assert not is_trusted_file("a" * 64, "/x.py")
 
 
 def test_odd_paths_are_not_known(user):
     for path in ("/a\nb.py", "/\ud800.py", "/\udcff.py"):
-        remember("a" * 64, path)
-        assert is_known("a" * 64, path) == ("\n" not in path)
+        trust_file("a" * 64, path)
+        assert is_trusted_file("a" * 64, path) == ("\n" not in path)

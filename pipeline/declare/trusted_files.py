@@ -16,9 +16,9 @@ import platformdirs
 _NAME = "study-files.txt"  # format of sha256sum: a hash, two spaces, a path
 
 
-def remember(sha256: str, path: str) -> None:
+def trust_file(sha256: str, path: str) -> None:
     """Add a study file, by its absolute path and hash, to the list; do nothing if the list cannot be written."""
-    if "\n" in path or is_known(sha256, path):
+    if "\n" in path or is_trusted_file(sha256, path):
         return
     line = f"{sha256}  {path}\n".encode(errors="backslashreplace")
     with suppress(OSError):  # in a read-only home folder, for example, the user then names the file in each command
@@ -35,7 +35,7 @@ def remember(sha256: str, path: str) -> None:
             os.close(descriptor)
 
 
-def is_known(sha256: str, path: str) -> bool:
+def is_trusted_file(sha256: str, path: str) -> bool:
     """Return True if the user has run this content at this path, according to a list that only the user can write."""
     line = f"{sha256}  {path}".encode(errors="backslashreplace")
     try:
