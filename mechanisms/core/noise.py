@@ -293,7 +293,7 @@ def _draw_k_norm(rng: np.random.Generator, scale: float, shape: tuple[int, ...])
     return drawn.reshape(shape)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # one number per entry, for each evaluation of a density
 def k_norm_log_normaliser(k: int, epsilon: float) -> float:
     """Return ln Z, Z = Σ exp(−ε·½‖v‖₁) over integer vectors v with k entries and Σv = 0; at k = 2, Z = coth(ε/2).
 

@@ -75,7 +75,7 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     return _calibrate(rule, tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # seconds per calibration, which trials and audits share
 def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)

@@ -65,7 +65,7 @@ _LARGEST_STD = 100_000.0  # records; the exact profile has about 30 losses per u
 _OMITTED = 1e-13
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # one number per entry; trials and audits share it
 def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     """Return the smallest σ, in records, for which the lattice noise is (ε, δ)-DP, for δ in [1e-250, 1)."""
     # Bisection on the exact δ(ε) has a margin of one part in 10⁹ of δ for rounding and for the omitted mass. A σ above
@@ -96,7 +96,7 @@ def calibrate_noise_std(epsilon: float, delta: float, k: int) -> float:
     return bisect(lambda noise_std: not suffices(noise_std), low, high)[1]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # an audit asks for the same losses at each δ
 def loss_distribution(k: int, noise_std: float, reach: float = REACH) -> tuple[Floats, Floats]:
     """Return the losses (1 − t)/σ², t = vⱼ − vᵢ up to `reach` standard deviations √2·σ, and their probabilities."""
     last = _last_difference(noise_std, reach)
@@ -176,7 +176,7 @@ class LatticeGaussianNoise:
         return losses_profile(*loss_distribution(self.k, self.noise_std), omitted=omitted)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # trials share the tables of their noise
 def _conditional_tables(k: int, noise_std: float) -> Floats:
     """Return Pr[next entry ≤ v] at index [m, s, v + reach], if m entries with sum s remain, 0 ≤ s < m ≤ k."""
     reach = math.ceil(REACH * noise_std) + k + 1

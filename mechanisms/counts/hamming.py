@@ -279,7 +279,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))[0]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # seconds per calibration, which trials and audits share; two numbers per entry
 def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
     """Return the inverse temperature of `calibrate_hamming`, and its loss."""
     require_hamming(n, k)

@@ -210,7 +210,7 @@ class KNormNoise:
         return Guarantee(self.epsilon * sensitivity / 2)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # trials share the weights of their noise
 def _cumulative(k: int, epsilon: float) -> Floats:
     """Return the cumulative weights of the number J of the sampler."""
     log_weights = k_norm_log_weights(k, epsilon)

@@ -222,7 +222,7 @@ class _Program:
         return _Solution(optimum.x[:-1], float(optimum.fun), prices, optimum.eqlin.marginals)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # seconds per table, which trials and audits share
 def _solve(prior: tuple[float, ...], n: int, epsilon: float, slack: float) -> PostProcessing:
     program = _Program(np.array(prior), n, epsilon)
     for class_orbit, output in enumerate(program.costs(program.model).argmin(axis=1).tolist()):

@@ -131,7 +131,7 @@ def noise_mechanism(
     return Mechanism(name, note, release=release, guarantee=state, require=require)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # 5 MB per entry; an audit builds the same noise at all data sets
 def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -> _Table:
     z = np.arange(-REACH, REACH + 1)
     logs = returned_array("log_pmf", log_pmf(z, epsilon)).astype(np.float64)

@@ -111,7 +111,7 @@ def _require_variables(n_variables: int, n: int, k: int) -> None:
     conjugate.require_at_most(MAX_VARIABLES, "variables of the linear program", n_variables, n, k, advice)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # seconds per linear program, which trials and audits share
 def _solve(prior: tuple[float, ...], n: int, epsilon: float) -> OptimalDistribution:
     alpha = np.array(prior)
     k = alpha.size

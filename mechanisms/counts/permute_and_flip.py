@@ -127,7 +127,7 @@ def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
     return _calibrate(exponential.prior, exponential.n, exponential.epsilon)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # seconds per calibration, which trials and audits share
 def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha, exponential = np.array(prior), calibrate(Rule.SMOOTH, prior, n, epsilon)
     rows, candidates = enumerate_rows(n, alpha.size), conjugate.enumerate_candidates(n, alpha.size)

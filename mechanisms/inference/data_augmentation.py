@@ -112,7 +112,7 @@ def _log_normal_density(apart: Floats, covariance: Floats) -> Floats:
     return -0.5 * ((x * x * yy - 2.0 * x * y * xy + y * y * xx) / determinant + np.log(determinant))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # chains of one study share prior and bounds
 def _cells(
     family: str, prior: tuple[float, ...], limits: tuple[float, float], bounds: Bounds, clamps: bool
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:

@@ -90,7 +90,7 @@ class RegionTable(NamedTuple):
     coefficients: Floats  # shape (intervals, 3, 4)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # seconds per table, which all trials with these bounds share
 def tabulate_regions(family: str, bounds: tuple[float, float]) -> RegionTable:
     """Tabulate the moments of records truncated at public bounds, for many trials.
 

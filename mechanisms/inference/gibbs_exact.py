@@ -60,7 +60,7 @@ def sample_gibbs_exact(model: ReleaseModel, prior: Floats, y: Floats, starts: Fl
     return run, (prior, model.n, y, *noise, _log_factorials(min(model.n + 1, _TABLE)))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # trials share their n
 def _log_factorials(size: int) -> Floats:
     """Return ln 0!, …, ln (size − 1)!."""
     table = special.gammaln(np.arange(1.0, size + 1.0))

@@ -215,7 +215,7 @@ def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float 
     return GramNoise(name, sensitivity / validate_epsilon(epsilon), p)
 
 
-@lru_cache
+@lru_cache  # a study asks for the same ρ in each trial
 def largest_rho(epsilon: float, delta: float | None) -> float:
     """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP."""
     spent, delta = validate_epsilon(epsilon), validate_delta(delta)

@@ -40,7 +40,7 @@ def draw_k_norm(rng: np.random.Generator, m: int, size: int) -> Floats:
     return (drawn + np.swapaxes(drawn, 1, 2)) / 2.0
 
 
-@lru_cache
+@lru_cache  # draws of one size share it
 def _envelope(m: int) -> tuple[Floats, Floats]:
     """Return cumulative probabilities of k, shape (m + 1,), and of the binomial terms given k, shape (m + 1, ·)."""
     log_weights, terms = np.empty(m + 1), np.ones((m + 1, (m * m) // 4 + 1))

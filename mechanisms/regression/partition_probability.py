@@ -90,7 +90,7 @@ class ProbabilityMethod(PartitionMethod):
     divides_noise: bool = False  # the noise is too small by the factor M, as published
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # an integral per number, which all trials share
 def score_slope(least_probability: float) -> float:
     """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score."""
 

@@ -160,7 +160,7 @@ class SparseVector:
         return special.logsumexp(log_mass[:, None] + passed + stopped, axis=0)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=128)  # a bisection per search, which all trials share
 def calibrate_search(
     n_values: int, epsilon: float, start: float = 1.0, share: float = 0.8, doublings: int = 30
 ) -> SparseVector:

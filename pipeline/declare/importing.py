@@ -44,7 +44,7 @@ def import_content(content: str) -> ModuleType:
     return module
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # one folder per process
 def _module_folder() -> Path:
     """Return a folder that only the user can change: one in the user's cache or, if that fails, a temporary one."""
     try:

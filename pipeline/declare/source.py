@@ -211,7 +211,7 @@ _parsing = threading.Lock()
 _from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32)  # a study is imported or unpickled once per process
 def _load(source: StudySource) -> Study:
     if source.pickled is not None:
         return cloudpickle.loads(source.pickled)

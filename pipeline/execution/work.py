@@ -216,7 +216,7 @@ class Task:
         return self.source.load().from_spec(store.spec), store
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # tasks of one session share the opened store
 def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore]:
     store = ResultStore.open(url, session or None, damaged=True)
     study = source.load().from_spec(store.spec)

@@ -63,7 +63,7 @@ def load(name: str) -> Table:
         return _load(name)
 
 
-@cache
+@cache  # five data sets, each read once per process
 def _load(name: str) -> Table:
     return _READERS[name]()
 

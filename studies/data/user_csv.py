@@ -61,7 +61,7 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
         return _read_csv(os.path.abspath(os.path.expanduser(path)), target, status.st_mtime_ns, status.st_size)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # all cells of a study read one file
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     """Read a file; its modification time and size are arguments because they are part of the cache key."""
     frame = read_frame(path, keep_default_na=False, na_values=[""])

@@ -16,7 +16,7 @@ _LINE = 13.0  # height of a label in pixels
 _ROW, _CHARACTER, _SAMPLE, _HEADING = 18, 6.2, 34, 86  # pixels of a legend: row, character, sample of a line, heading
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # the layers of a figure share its labels
 def at_line_ends(plot: Plot) -> pd.DataFrame:
     """Return labels for the lines that end at the right edge of the figure, one per row.
 

@@ -67,7 +67,7 @@ def _simulate_tree(cell: Values, streams: Streams) -> list[NoisyTable]:
     return tables
 
 
-@lru_cache
+@lru_cache  # one table, read once per process
 def _adult() -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Return counts, parents and parts of the tree sex / race / education / income of all records of Adult."""
     frame = read_records("adult")

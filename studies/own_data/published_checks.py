@@ -253,7 +253,7 @@ def _equal_values(published: Published, counts: np.ndarray) -> tuple[np.ndarray,
     return np.array(list(agrees.values()), bool), np.array(list(chance.values()), float)
 
 
-@lru_cache
+@lru_cache  # one number per noise of a table
 def _equal_chance(noise: Noise) -> float:
     """Return Σ_z Pr[z]² of integer noise, 0 of real noise; a squared weight is that of a smaller scale."""
     if not noise.is_integer:

@@ -84,7 +84,7 @@ def check_rows(cell: Values) -> NDArray[np.int64]:
     return sizes
 
 
-@cache
+@cache  # one table, read once per process
 def read_abalone() -> tuple[Array, Array]:
     """Return the columns, shape (4177, 2), and the rings, shape (4177,), of the abalone data."""
     frame = read_records("abalone")

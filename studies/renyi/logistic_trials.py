@@ -206,7 +206,7 @@ def exact_target(name: str, n: int, setting: Values) -> tuple[GlmMechanism, int]
     return glm_mechanism(name, n, beta, 1.0, epsilon, delta=delta), 1
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # one number per entry, for all trials
 def _largest_rho(epsilon: float, delta: float) -> float:
     """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP, within a relative 1e-9."""
     low, high = epsilon**2 / (64.0 * math.log(1.0 / delta) + 64.0 * epsilon), epsilon + 1.0

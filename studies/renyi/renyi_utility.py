@@ -44,7 +44,7 @@ def _is_tunable(name: str) -> bool:
     return name in GAUSSIAN_MECHANISMS or RENYI_SAMPLERS[name].is_tunable
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # a bisection per setting, which all trials share
 def _calibrate(
     name: str, prior: tuple[float, ...], n: int, order: float, epsilon: float
 ) -> RenyiSampling | GaussianCounts:
