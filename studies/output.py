@@ -73,6 +73,17 @@ def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str 
     SafeConsole(width=width, file=OUTPUT.file).print(table)
 
 
+def print_wrapped(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table whose last column wraps at the width of the terminal; without a terminal, it does not wrap."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for k, head in enumerate(heads):
+        table.add_column(printable(head), no_wrap=k < len(heads) - 1)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    width = shutil.get_terminal_size((0, 0)).columns if OUTPUT.is_terminal else 0
+    SafeConsole(width=width or Console(width=10_000).measure(table).maximum, file=OUTPUT.file).print(table)
+
+
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
     """Print a table that fits the terminal: columns that do not fit follow below, each part with the first `n_names`.
 

@@ -2,12 +2,14 @@
 
 import os
 import webbrowser
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from pipeline.declare.claims import Claim, Finding
 from pipeline.errors import BadInputError, command
 from studies.commands.options import DeclaringStudy, Open, StoreOrFolder, find_named, option
-from studies.output import fail, require_file, require_outside_stores, say, writing
+from studies.output import fail, print_wrapped, require_file, require_outside_stores, say, writing
 
 
 def report(
@@ -19,6 +21,9 @@ def report(
     markdown: Annotated[Path | None, option("File for the verdicts as a Markdown table; for folders only.")] = None,
     show: Open = False,
     study: DeclaringStudy = None,
+    verbose: Annotated[
+        bool, option("--verbose", "Print the whole statement of each claim, with its evidence.")
+    ] = False,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.runs.resolve import study_of
@@ -53,15 +58,10 @@ def report(
     page = output or _default_page(opened.url)
     with writing(page):
         findings = write_report(opened, configured, page, figures)
-    n_without = 0
-    for claim, finding in findings:
-        if finding.verdict == "undecided" and not set(claim.needs) <= set(opened.spec["panels"]):
-            n_without += 1
-        else:
-            say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
-    if n_without:
-        say(f"undecided: {n_without} claims, because the store has not all panels that they need; see the page")
+    _print_verdicts(findings, set(opened.spec["panels"]), verbose)
     _announce(page, f", figures: {figures}" if figures else "", show)
+    if findings and not verbose:
+        say(f"evidence: on the page, or with: {command('report', store, '--verbose')}")
 
 
 def serve(
@@ -86,6 +86,23 @@ def serve(
     if show:
         _open_address(address)
     asyncio.run(live.serve(page, token, listening))
+
+
+def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Collection[str], verbose: bool) -> None:
+    """Print each claim with its verdict, and its evidence if `verbose`; count claims whose panels are not stored."""
+    judged = [
+        (claim, finding)
+        for claim, finding in findings
+        if finding.verdict != "undecided" or set(claim.needs) <= set(panels)
+    ]
+    if verbose:
+        for claim, finding in judged:
+            say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
+    elif judged:
+        print_wrapped(("verdict", "claim"), [(finding.verdict, claim.statement) for claim, finding in judged])
+    if n_without := len(findings) - len(judged):
+        panels_needed = "a panel that it needs" if n_without == 1 else "panels that they need"
+        say(f"undecided: {n_without} claim{'' if n_without == 1 else 's'}, because the store lacks {panels_needed}")
 
 
 def _announce(page: Path, others: str, show: bool) -> None:

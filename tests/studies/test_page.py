@@ -508,7 +508,26 @@ def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):
     page = (tmp_path / "s.html").read_text()
     assert re.search(r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", page)
     assert (code, out.count("has no panel")) == (0, 0)
-    assert re.search(r"^undecided: \d+ claims, because the store has not all panels", out, re.MULTILINE)
+    assert re.search(r"^undecided: \d+ claims, because the store lacks panels that they need$", out, re.MULTILINE)
+
+
+def test_report_prints_one_line_per_verdict_and_the_evidence_on_request(command, tmp_path):
+    values = {"n": [20], "mechanism": ["laplace", "smooth-exact"]}
+    pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", panels=["k2"], trials=10, values=values)
+    store = str(tmp_path / "s.zarr")
+    statement = "The audited privacy loss of every calibrated mechanism is at most epsilon."
+    _, brief, _ = command("report", store)
+    lines = [line.rstrip() for line in brief.splitlines()]
+    assert lines[0].split() == ["verdict", "claim"]
+    assert [line.split(maxsplit=1) for line in lines if statement in line] == [["undecided", statement]]
+    assert lines[-2:] == [
+        f"report: {tmp_path}/s.html",
+        f"evidence: on the page, or with: dpstudies report {store} --verbose",
+    ]
+    _, whole, _ = command("report", store, "--verbose")
+    assert f"undecided: {statement} " in whole
+    assert "evidence:" not in whole
+    assert len(whole) > len(brief)
 
 
 def test_refuted_claims_are_followed_by_their_correction():
