@@ -69,8 +69,7 @@ def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str 
         table.add_column(printable(head), no_wrap=True)
     for row in rows:
         table.add_row(*map(printable, row))
-    width = Console(width=10_000).measure(table).maximum
-    SafeConsole(width=width, file=OUTPUT.file).print(table)
+    _print(table, Console(width=10_000).measure(table).maximum)
 
 
 def print_wrapped(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -81,7 +80,15 @@ def print_wrapped(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(printable, row))
     width = shutil.get_terminal_size((0, 0)).columns if OUTPUT.is_terminal else 0
-    SafeConsole(width=width or Console(width=10_000).measure(table).maximum, file=OUTPUT.file).print(table)
+    _print(table, width or Console(width=10_000).measure(table).maximum)
+
+
+def _print(table: Table, width: int) -> None:
+    """Print a table without the spaces that fill its last column."""
+    console = SafeConsole(width=width, file=OUTPUT.file)
+    with console.capture() as captured:
+        console.print(table)
+    OUTPUT.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str = "") -> None:
