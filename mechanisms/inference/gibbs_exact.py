@@ -190,6 +190,8 @@ def draw_split(rng, total, log_odds, first, second, paired, power, rate, table):
     # `table` contains ln 0!, ln 1!, …. Return NaN if no proposal was accepted.
     if total == 0.0:
         return 0.0
+    if math.isnan(log_odds):  # which would index the table
+        return np.nan
     pmf = (total, log_odds, first, second, paired, power, rate, table)
     mode, left_slope, right_slope = _find_mode(pmf)
     peak = _log_pmf(mode, pmf)

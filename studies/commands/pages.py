@@ -31,6 +31,7 @@ def report(
     from pipeline.stores.store import open_complete
     from studies.folders import is_folder, other_stores
     from studies.report import write_collection, write_report
+    from studies.report.summaries import state_of
 
     require_file("--output", output, ".html", ".htm")
     require_outside_stores("--figures", figures)
@@ -59,6 +60,8 @@ def report(
     with writing(page):
         findings = write_report(opened, configured, page, figures)
     _print_verdicts(findings, set(opened.spec["panels"]), verbose)
+    if n_pending := state_of(opened).n_pending:
+        say(f"incomplete: {n_pending:,} evaluations are pending; compute them with: {command('resume', store)}")
     _announce(page, f", figures: {figures}" if figures else "", show)
     if findings and not verbose:
         say(f"evidence: on the page, or with: {command('report', store, '--verbose')}")

@@ -38,7 +38,7 @@ def test_a_precision_from_plan_to_report(command, tmp_path):
 def test_verdicts_after_looks_state_the_error_level_that_was_spent(command):
     code, _, _ = command("run", STUDY, "--store", "s.zarr", "--until", "claims", "--at-most", "200")
     assert code == 0
-    code, out, _ = command("report", "s.zarr")
+    code, out, _ = command("report", "s.zarr", "--verbose")
     assert code == 0
     assert "passed: Narrow draws have positive means." in out
     assert "Look 1 spends 3.9e-05 of the error level 6.3e-05." in out
