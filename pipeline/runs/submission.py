@@ -91,7 +91,22 @@ class _Order:
     url: str
     options: RunOptions
     asked: Mapping[str, Asked] | None
-    record: Mapping[str, Any]
+    record: Mapping[str, Any]  # fields of its session, which only the submitting process knows
+
+    @classmethod
+    def of(cls, plan: RunPlan, identifier: str) -> "_Order":
+        """Return the order of a plan, without the security of the cluster, which only this process needs."""
+        options, cluster = plan.options, plan.options.chosen_cluster
+        here = describe(plan.source.file)  # the driver has neither the user's command nor the repository
+        record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
+        record |= {
+            "submission": identifier,
+            "address": cluster.address,
+            "cluster": recorded_choice(options.cluster, cluster),
+        }
+        address = Profile(cluster.name, address=cluster.address)
+        sent = replace(options, cluster=address, values=None, trials=None, progress=False)
+        return cls(identifier, plan.source, plan.study.spec(), normalise_location(plan.path), sent, plan.asked, record)
 
 
 def submit(
@@ -158,36 +173,14 @@ def submit(
         return None
     if plan.existing is not None:
         require_idle(plan.existing.files)  # the driver may have to wait for a thread of the other session
-    identifier, url = uuid.uuid4().hex, normalise_location(store)
-    here = describe(plan.source.file)  # the driver has neither the user's command nor the repository
-    record: dict[str, Any] = {name: here[name] for name in ("command", "git_commit", "git_dirty") if name in here}
-    record |= {
-        "submission": identifier,
-        "address": chosen.address,
-        "cluster": recorded_choice(options.cluster, chosen),
-    }
-    order = _Order(
-        identifier,
-        plan.source,
-        plan.study.spec(),
-        url,
-        replace(
-            plan.options,
-            cluster=Profile(chosen.name, address=chosen.address),  # only this process needs its security
-            values=None,
-            trials=None,
-            progress=False,
-        ),
-        plan.asked,
-        record,
-    )
+    order = _Order.of(plan, uuid.uuid4().hex)
     with connect(chosen) as client:
-        if not driver_task.start_driver(client, identifier, drive, order):
+        if not driver_task.start_driver(client, order.identifier, drive, order):
             return None
         try:
-            return _await_record(url, identifier)
+            return _await_record(order.url, order.identifier)
         except BaseException:
-            driver_task.cancel_driver(client, identifier)
+            driver_task.cancel_driver(client, order.identifier)
             raise
 
 

@@ -30,7 +30,7 @@ def report(
     from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
     from studies.folders import is_folder, other_stores
-    from studies.report import write_collection, write_report
+    from studies.report import write_report
     from studies.report.summaries import state_of
 
     require_file("--output", output, ".html", ".htm")
@@ -39,13 +39,7 @@ def report(
     if is_folder(store):
         if figures is not None or study is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
-        page = output or _default_page(store, is_folder=True)
-        with writing(page):
-            counts = write_collection(
-                store, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
-            )
-        say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
-        _announce(page, f", verdicts: {markdown}" if markdown else "", show)
+        _report_folder(store, output, markdown, show)
         return
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
@@ -89,6 +83,19 @@ def serve(
     if show:
         _open_address(address)
     asyncio.run(live.serve(page, token, listening))
+
+
+def _report_folder(folder: str, output: Path | None, markdown: Path | None, show: bool) -> None:
+    """Write the page of a folder of stores, and the table of its verdicts."""
+    from studies.report import write_collection
+
+    page = output or _default_page(folder, is_folder=True)
+    with writing(page):
+        counts = write_collection(
+            folder, page, markdown, lambda name, reason: fail(f"{name} is not shown: {reason}", 0)
+        )
+    say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+    _announce(page, f", verdicts: {markdown}" if markdown else "", show)
 
 
 def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Collection[str], verbose: bool) -> None:
