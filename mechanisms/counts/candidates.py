@@ -24,6 +24,8 @@ from mechanisms.core.jit import kernel
 
 MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
 MAX_CLASSES = 4_000_000  # largest number of enumerated noisy vectors: about a second, and 32 MB per category
+# share of a mean below which its terms are omitted: even `MAX_STREAMED` of them do not change a bit of the mean
+NEGLIGIBLE = 2.0**-140
 MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
 FEWER = "use fewer records, merge categories, or choose a mechanism that only adds noise"
 

@@ -102,9 +102,10 @@ class HammingMechanism(CountRelease):
         rows = candidates.enumerate_rows(self.n, self.k)
         deficits = candidates.category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
+        reach = np.count_nonzero(steps > candidates.NEGLIGIBLE * steps[1]) - 1
         gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
         prefix = candidates.row_deficits(deficits, rows)
-        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps))
+        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps, reach))
 
     def log_pmf(self) -> Floats:
         candidates.require_enumerable(self.n, self.k)
@@ -221,13 +222,14 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
 
 
 @kernel
-def _stream_mean(remaining, gains, prefix, first, second, counts, steps):
+def _stream_mean(remaining, gains, prefix, first, second, counts, steps, reach):
+    """Return the mean distance, without candidates for which more than `reach` records are replaced."""
     mean = 0.0
     before_last, last = counts[-2], counts[-1]
     for row in range(remaining.size):
-        top = remaining[row]
+        top, farther = remaining[row], reach - gains[row]
         row_mean = 0.0
-        for x in range(top + 1):
+        for x in range(max(top - last - farther, 0), min(before_last + farther, top) + 1):
             a = first[x]
             distance = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
             row_mean += steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)] * distance

@@ -301,7 +301,8 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     probability = np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1]))
     last = np.exp(log_interior[-1]), np.exp(log_upper[-1])
     prefix = candidates.row_deficits(deficits, rows)
-    return float(_stream_mean(rows[:, -1], probability, prefix, deficits[-2], deficits[-1], *last))
+    tables = prefix, deficits[-2], deficits[-1], *last
+    return float(_stream_mean(rows[:, -1], probability, *tables, candidates.NEGLIGIBLE))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
@@ -353,21 +354,34 @@ def clip_in_order(counts, noise):
 
 
 @kernel
-def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
-    mean = 0.0
+def _stream_mean(remaining, probability, prefix, first, second, interior, upper, least_share):
     distances = np.empty(first.size)
+    tables = prefix, first, second, interior, upper, distances
+    likely = np.argmax(probability)
+    negligible = least_share * _row_share(likely, remaining[likely], probability[likely], 0.0, *tables)
+    mean = 0.0
     for row in range(remaining.size):
-        if probability[row] == 0.0:
-            continue
-        top = remaining[row]
-        for x in range(top + 1):
-            a = first[x]
-            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
-        if top == 0:
-            mean += probability[row] * distances[0]
-            continue
-        row_mean = 0.0
-        for x in range(top):
-            row_mean += interior[x] * distances[x]
-        mean += probability[row] * (row_mean + upper[top] * distances[top])
+        if probability[row] > negligible:
+            mean += _row_share(row, remaining[row], probability[row], negligible, *tables)
     return mean
+
+
+@kernel
+def _row_share(row, top, probability, negligible, prefix, first, second, interior, upper, distances):
+    """Return the part of the mean distance from one row, without counts at its ends of negligible probability."""
+    low, high = 0, top - 1
+    while low < top and probability * interior[low] <= negligible:
+        low += 1
+    while high > low and probability * interior[high] <= negligible:
+        high -= 1
+    for x in range(low, high + 1):
+        a = first[x]
+        distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+    a = first[top]
+    farthest = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[0]))
+    if top == 0:
+        return probability * farthest
+    row_mean = 0.0
+    for x in range(low, high + 1):
+        row_mean += interior[x] * distances[x]
+    return probability * (row_mean + upper[top] * farthest)
