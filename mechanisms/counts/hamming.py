@@ -285,12 +285,13 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
 def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
     """Return the inverse temperature of `calibrate_hamming`, and its loss."""
     require_hamming(n, k)
-    pairs: list[Integers] = []
+    # The loss is largest where one record leaves a category with all others, in all known cases.
+    corner = np.zeros((2, k), dtype=np.int64)
+    corner[:, -1], corner[1, -2:] = n, sorted((1, n - 1))
+    pairs = [corner]
     losses: dict[float, float] = {}
 
     def surely_exceeds(inverse_temperature: float) -> bool:
-        if not pairs:
-            return False
         sums = _loss_sums(n, k, inverse_temperature)
         return any(
             inverse_temperature + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon
@@ -410,12 +411,14 @@ def _fill_normalisers(n, sums, normalisers):
 
 
 @kernel
-def _rank_sorted(counts, n_sorted):
+def _rank_sorted(first, rank, rest, counts, n_sorted):
+    """Return the rank of ascending counts, given the rank of the least ones with equal counts before `first`.
+
+    `rest` is the number of records from the category `first` on.
+    """
     k = counts.size
-    rest, least, rank = 0, 0, 0
-    for category in range(k):
-        rest += counts[category]
-    for category in range(k - 1):
+    least = counts[first - 1] if first > 0 else 0
+    for category in range(first, k - 1):
         width = k - category
         rank += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[category] * width]
         rest -= counts[category]
@@ -432,25 +435,35 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
     pair[0, k - 1], pair[1, k - 1], pair[1, k - 2] = n, n - 1, 1
     largest = 1.0
     for rank in range(normalisers.size):
+        before, lowest, rest, least = normalisers[rank], 0, n, 0
         for taker in range(k - 1):
-            if counts[taker] == counts[taker + 1]:
-                continue  # of equal counts, the last increases and the first decreases, so counts stay sorted
             for giver in range(taker + 1, k):
+                # Of equal counts, the last increases and the first decreases, so counts stay sorted.
+                if counts[taker] == counts[taker + 1]:
+                    break
                 if counts[giver] == counts[giver - 1] or counts[giver] < counts[taker] + 2:
                     continue
                 counts[taker] += 1
                 counts[giver] -= 1
-                ratio = normalisers[_rank_sorted(counts, n_sorted)] / normalisers[rank]
-                if max(ratio, 1.0 / ratio) > largest:
-                    largest = max(ratio, 1.0 / ratio)
-                    upper, lower = (1, 0) if ratio > 1.0 else (0, 1)
-                    for category in range(k):
-                        pair[upper, category] = counts[category]
-                        pair[lower, category] = counts[category]
-                    pair[lower, taker] -= 1
-                    pair[lower, giver] += 1
+                after = normalisers[_rank_sorted(taker, lowest, rest, counts, n_sorted)]
+                # Products decide about most pairs without divisions.
+                bound = largest * (1.0 - 1e-14)
+                if after > bound * before or before > bound * after:
+                    ratio = after / before
+                    if max(ratio, 1.0 / ratio) > largest:
+                        largest = max(ratio, 1.0 / ratio)
+                        upper, lower = (1, 0) if ratio > 1.0 else (0, 1)
+                        for category in range(k):
+                            pair[upper, category] = counts[category]
+                            pair[lower, category] = counts[category]
+                        pair[lower, taker] -= 1
+                        pair[lower, giver] += 1
                 counts[taker] -= 1
                 counts[giver] += 1
+            width = k - taker
+            lowest += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[taker] * width]
+            rest -= counts[taker]
+            least = counts[taker]
         _next_sorted(counts)
     return largest
 
