@@ -91,10 +91,8 @@ class IndependentNoise:
         vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
         for count in counts.tolist():
             values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
-            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
-            row, place = np.nonzero(distances[:, None] + away <= reach)
-            vectors = np.column_stack([vectors[row], values[place]])
-            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
+            log_pmf = self._log_clipped_pmf(count, values, n)
+            vectors, distances, log_weights = _extend(vectors, distances, log_weights, count, values, log_pmf, reach)
         return vectors, log_weights
 
     def profile(self, sensitivity: int) -> Guarantee:
@@ -108,6 +106,29 @@ class IndependentNoise:
             rounded.log_at_least(away, self.noise.scale),
             rounded.log_equal(away, self.noise.scale),
         )
+
+
+@kernel
+def _extend(vectors, distances, log_weights, count, values, log_pmf, reach):
+    """Return vectors within `reach` of the true counts that extend each of `vectors` by one of `values`."""
+    n_vectors, level = vectors.shape
+    lowest, highest = values[0], values[-1]
+    starts = np.zeros(n_vectors + 1, dtype=np.int64)
+    for row in range(n_vectors):
+        spare = reach - distances[row]
+        starts[row + 1] = starts[row] + min(count + spare, highest) - max(count - spare, lowest) + 1
+    extended = np.empty((starts[-1], level + 1), dtype=np.int64)
+    distances_extended, log_weights_extended = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1])
+    for row in range(n_vectors):
+        first = max(count - reach + distances[row], lowest)
+        for place in range(starts[row], starts[row + 1]):
+            entry = first + place - starts[row]
+            for category in range(level):
+                extended[place, category] = vectors[row, category]
+            extended[place, level] = entry
+            distances_extended[place] = distances[row] + abs(entry - count)
+            log_weights_extended[place] = log_weights[row] + log_pmf[entry - lowest]
+    return extended, distances_extended, log_weights_extended
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -117,7 +117,10 @@ def _next_subset(chosen):
     """Return the next larger integer with the same number of set bits (Gosper), for chosen > 0."""
     lowest = chosen & -chosen
     ripple = chosen + lowest
-    return ripple | (((ripple ^ chosen) >> 2) // lowest)
+    ones = (ripple ^ chosen) >> 2
+    while lowest > 1:  # divide by the power of two
+        ones, lowest = ones >> 1, lowest >> 1
+    return ripple | ones
 
 
 @kernel
