@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ from mechanisms.core.hellinger import hellinger
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
 from mechanisms.core.privacy_parameters import validate_resolved_epsilon, validate_size
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
@@ -77,7 +78,7 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     return _calibrate(rule, tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 
-@lru_cache(maxsize=256)
+@computed_once(maxsize=256)
 def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)

@@ -244,7 +244,8 @@ def _log_tails(logs: Floats) -> Floats:
 
 def _log_convolve(a: Floats, b: Floats) -> Floats:
     """Return ln Σ_x exp(a[x] + b[m − x]) for 0 ≤ m < a.size."""
-    return _log_matched(np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf), a)[::-1]
+    padded = np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf)
+    return np.ascontiguousarray(_log_matched(padded, a)[::-1])
 
 
 @kernel

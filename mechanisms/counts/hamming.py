@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from mechanisms.core.jit import kernel
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
 from mechanisms.core.privacy_parameters import validate_resolved_epsilon
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.counts import candidates
 from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.mechanism import CountRelease, Mechanism
@@ -102,10 +103,11 @@ class HammingMechanism(CountRelease):
         rows = candidates.enumerate_rows(self.n, self.k)
         deficits = candidates.category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
+        remaining = candidates.remaining_records(rows)
         reach = np.count_nonzero(steps > candidates.NEGLIGIBLE * steps[1]) - 1
         gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
         prefix = candidates.row_deficits(deficits, rows)
-        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps, reach))
+        return float(_stream_mean(remaining, gains, prefix, *deficits[-2:], self.counts, steps, reach))
 
     def log_pmf(self) -> Floats:
         candidates.require_enumerable(self.n, self.k)
@@ -281,7 +283,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))[0]
 
 
-@lru_cache(maxsize=4096)
+@computed_once(maxsize=4096)
 def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
     """Return the inverse temperature of `calibrate_hamming`, and its loss."""
     require_hamming(n, k)

@@ -73,7 +73,7 @@ class IndependentNoise:
 
     def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
         """Return noisy counts that are clipped to [0, n]."""
-        noise = self.noise.rounded.from_uniforms(np.ascontiguousarray(uniforms), self.noise.scale)
+        noise = self.noise.rounded.from_uniforms(uniforms, self.noise.scale)
         # Clip as floats, as large noise may exceed the range of int64.
         return np.clip(np.rint(counts + noise), 0, counts.sum()).astype(np.int64)
 
@@ -168,7 +168,7 @@ class NoisyCounts(CountRelease):
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
         split = self.noise.n_uniforms(self.k)
-        return project(self.noise.vectors(self.counts, u[:, :split]), self.n, u[:, split:])
+        return project(self.noise.vectors(self.counts, np.ascontiguousarray(u[:, :split])), self.n, u[:, split:])
 
     def expected_hellinger(self) -> float:
         """Return the mean Hellinger distance by enumeration, up to the probability of omitted noise, 1e-12."""
@@ -323,7 +323,8 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     last = np.exp(log_interior[-1]), np.exp(log_upper[-1])
     prefix = candidates.row_deficits(deficits, rows)
     tables = prefix, deficits[-2], deficits[-1], *last
-    return float(_stream_mean(rows[:, -1], probability, *tables, candidates.NEGLIGIBLE))
+    remaining = candidates.remaining_records(rows)
+    return float(_stream_mean(remaining, probability, *tables, candidates.NEGLIGIBLE))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
