@@ -377,20 +377,20 @@ def clip_in_order(counts, noise):
 
 @kernel
 def _stream_mean(remaining, probability, prefix, first, second, interior, upper, least_share):
-    distances = np.empty(first.size)
-    tables = prefix, first, second, interior, upper, distances
-    likely = np.argmax(probability)
-    negligible = least_share * _row_share(likely, remaining[likely], probability[likely], 0.0, *tables)
+    tables, distances = (remaining, probability, prefix, first, second, interior, upper), np.empty(first.size)
+    negligible = least_share * _row_share(np.argmax(probability), 0.0, distances, tables)
     mean = 0.0
     for row in range(remaining.size):
         if probability[row] > negligible:
-            mean += _row_share(row, remaining[row], probability[row], negligible, *tables)
+            mean += _row_share(row, negligible, distances, tables)
     return mean
 
 
 @kernel
-def _row_share(row, top, probability, negligible, prefix, first, second, interior, upper, distances):
+def _row_share(row, negligible, distances, tables):
     """Return the part of the mean distance from one row, without counts at its ends of negligible probability."""
+    remaining, probabilities, prefixes, first, second, interior, upper = tables
+    top, probability, prefix = remaining[row], probabilities[row], prefixes[row]
     low, high = 0, top - 1
     while low < top and probability * interior[low] <= negligible:
         low += 1
@@ -398,9 +398,9 @@ def _row_share(row, top, probability, negligible, prefix, first, second, interio
         high -= 1
     for x in range(low, high + 1):
         a = first[x]
-        distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        distances[x] = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[top - x]))
     a = first[top]
-    farthest = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[0]))
+    farthest = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[0]))
     if top == 0:
         return probability * farthest
     row_mean = 0.0
