@@ -321,14 +321,14 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
 
 
 def _loss_sums(n: int, k: int, inverse_temperature: float) -> Floats:
-    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (k − 1, n + 1)."""
+    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (n + 1, k − 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
     term = np.exp(-inverse_temperature * a)
     for j in range(k - 1):
         np.cumsum(term, out=sums[j])
         term *= (a - j) / (j + 1)
-    return sums
+    return sums.T.copy()
 
 
 def _count_sorted(n: int, k: int) -> Integers:
@@ -374,7 +374,7 @@ def _normaliser(counts, sums):
     products, updated = np.zeros((k, k)), np.zeros((k, k))
     products[0, 0] = 1.0
     for category in range(k):
-        _add_category(products, sums[:, counts[category]], updated)
+        _add_category(products, sums[counts[category]], updated)
         products, updated = updated, products
     return _alternating_sum(products)
 
@@ -397,8 +397,7 @@ def _next_sorted(counts):
 
 @kernel
 def _fill_normalisers(n, sums, normalisers):
-    k = sums.shape[0] + 1
-    by_value = sums.T.copy()
+    k = sums.shape[1] + 1
     counts = np.zeros(k, dtype=np.int64)
     counts[k - 1] = n
     # levels[i] contains the products over the first i categories; a step recomputes them from the first changed one.
@@ -407,7 +406,7 @@ def _fill_normalisers(n, sums, normalisers):
     changed = 0
     for rank in range(normalisers.size):
         for category in range(changed, k):
-            _add_category(levels[category], by_value[counts[category]], levels[category + 1])
+            _add_category(levels[category], sums[counts[category]], levels[category + 1])
         normalisers[rank] = _alternating_sum(levels[k])
         changed = _next_sorted(counts)
 
