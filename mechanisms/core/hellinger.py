@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats
+from mechanisms.core.arguments import Floats, Integers
 from mechanisms.core.jit import kernel
 
 
@@ -81,6 +81,22 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> Floats:
     first, second = validate_parameters(a, b)
     log_affinity_categories = log_affinity(first, second).sum(axis=-1)
     log_affinity_total = log_affinity(first.sum(axis=-1), second.sum(axis=-1))
+    return _distances(log_affinity_categories, log_affinity_total)
+
+
+def release_distances(prior: Floats, counts: Integers, released: Integers) -> Floats:
+    """Return ``hellinger(prior + counts, prior + released)`` for releases of shape (trials, k), by tables per count."""
+    log_affinities = np.empty(released.shape)
+    for category, (alpha, count) in enumerate(zip(prior, counts, strict=True)):
+        column = released[:, category]
+        lowest = column.min()
+        table = log_affinity(alpha + count, alpha + np.arange(lowest, column.max() + 1))
+        log_affinities[:, category] = table[column - lowest]
+    log_affinity_total = log_affinity((prior + counts).sum(), (prior + released).sum(axis=-1))
+    return _distances(log_affinities.sum(axis=-1), log_affinity_total)
+
+
+def _distances(log_affinity_categories: Floats, log_affinity_total: Floats) -> Floats:
     # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals its log may exceed 0 by rounding.
     return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_categories - log_affinity_total, 0.0))))
 

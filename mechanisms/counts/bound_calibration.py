@@ -42,7 +42,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -60,6 +59,7 @@ from mechanisms.core.hellinger import log_affinity
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
 from mechanisms.core.privacy_parameters import validate_resolved_epsilon, validate_size
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.sensitivity import local_sensitivity_at_distance, phi
@@ -106,7 +106,7 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     return _bound_scale(tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 
-@lru_cache(maxsize=64)  # all data sets of a study have the same scale
+@computed_once(maxsize=64)  # all data sets of a study have the same scale
 def _bound_scale(prior: tuple[float, ...], n: int, epsilon: float) -> BoundScale:
     terms = _category_terms(prior, n, epsilon)
     balanced = balanced_counts(n, len(prior))
@@ -129,7 +129,7 @@ def _category_terms(prior: tuple[float, ...], n: int, epsilon: float) -> tuple[F
     return relative, boundary
 
 
-@lru_cache(maxsize=64)  # a search asks for the same decreases at each γ
+@computed_once(maxsize=64)  # a search asks for the same decreases at each γ
 def _largest_decreases(alpha: float, n: int) -> Floats:
     """Return Dⱼ of the proof for a category with Dirichlet parameter `alpha`, at each count, shape (n + 1,)."""
     a = alpha + np.arange(n + 1)

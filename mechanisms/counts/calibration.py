@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,9 +24,11 @@ from mechanisms.core.arguments import Floats, Integers
 from mechanisms.core.calibrate import largest_below
 from mechanisms.core.conjugate import neighbouring_pairs
 from mechanisms.core.exact_losses import OutputDistributions, audit_distributions, sum_exp
+from mechanisms.core.hellinger import hellinger
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
 from mechanisms.core.privacy_parameters import validate_resolved_epsilon, validate_size
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import exponential_mechanism
@@ -65,7 +67,8 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     For a pair c, c', scores V = H/S and rate m, the loss is m·max(V' − V) + ln Z'(m) − ln Z(m). The losses of both
     directions sum to m·[max(V' − V) + max(V − V')], so no m above 2ε divided by the largest such bracket is private.
     From this upper bound downwards, the search finds the largest m at which a set of active pairs is private, and
-    audits all pairs at this m. Pairs near one whose loss exceeds ε become active, and the search continues.
+    audits all pairs at this m, but for those with a proof that another pair loses more. Pairs near one whose loss
+    exceeds ε become active, and the search continues.
     """
     if rule not in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
         raise ValueError(f"rule must be Rule.SMOOTH, Rule.VARYING or Rule.GLOBAL, got {rule!r}; pass a Rule")
@@ -75,7 +78,7 @@ def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibrati
     return _calibrate(rule, tuple(alpha.tolist()), n, validate_resolved_epsilon(epsilon))
 
 
-@lru_cache(maxsize=256)  # seconds per calibration, which trials and audits share
+@computed_once(maxsize=256)  # seconds per calibration, which trials and audits share
 def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)
@@ -106,7 +109,11 @@ def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> 
     gamma = 0.0 if rule is Rule.GLOBAL else max(_gammas(rule, alpha, n), key=balanced_exponent)
     scale = smoothed_scales(rule, alpha, datasets, gamma)
     log_pmf = partial(_log_pmf, alpha, rows, datasets, scale)
-    rate, loss = search_rate(datasets, candidates, pairs, log_pmf, partial(largest_rate, scale=scale), active, epsilon)
+    doubtful, rate_of = (
+        partial(_doubtful_pairs, alpha, rows, datasets, pairs, scale),
+        partial(largest_rate, scale=scale),
+    )
+    rate, loss = search_rate(datasets, candidates, pairs, log_pmf, rate_of, active, epsilon, doubtful)
     return Calibration(rule, prior, n, epsilon, gamma, rate, loss)
 
 
@@ -117,6 +124,34 @@ def _log_pmf(prior: Floats, rows: Integers, datasets: Integers, scale: Floats, i
     return log_weights
 
 
+def _doubtful_pairs(
+    prior: Floats, rows: Integers, datasets: Integers, pairs: Integers, scale: Floats, rate: float, loss: float
+) -> Integers:
+    """Return indices of the pairs whose loss at a rate m may be `loss` or more.
+
+    For a pair c, c' with scores V = H/S and h = H(c, c'), the triangle inequality and H ≤ 1 give
+
+        V' − V ≤ min(1/S, 1/S')·h + max(1/S' − 1/S, 0).
+
+    The loss in this direction is at most m times this bound plus ln Z' − ln Z, which is at most m times the bound of
+    the opposite direction. So ln Z is needed only where m times the sum of both bounds reaches `loss`.
+    """
+    first, second = pairs.T
+    inverse = 1.0 / scale
+    moved = hellinger(prior + datasets[first], prior + datasets[second])
+    moved *= np.minimum(inverse[first], inverse[second])
+    rise = inverse[second] - inverse[first]
+    least = loss * (1.0 - 1e-9) - 1e-9  # allows for rounding
+    possible = rate * (2.0 * moved + np.abs(rise)) >= least
+    log_z = np.zeros(len(datasets))
+    for index in np.unique(pairs[possible]).tolist():
+        distances = candidate_distances(prior, datasets[index], rows)
+        log_z[index] = math.log(sum_exp(distances, -rate / scale[index]))
+    change = log_z[second] - log_z[first]
+    larger = np.maximum(rate * np.maximum(rise, 0.0) + change, rate * np.maximum(-rise, 0.0) - change)
+    return np.flatnonzero(possible & (rate * moved + larger >= least))
+
+
 def search_rate(
     datasets: Integers,
     candidates: Integers,
@@ -125,16 +160,24 @@ def search_rate(
     largest_rate: Callable[[Integers, float], float],
     active: Integers,
     epsilon: float,
+    doubtful: Callable[[float, float], Integers] | None = None,
 ) -> tuple[float, float]:
     """Return the largest rate found whose exact loss over all pairs is at most ε, and this loss.
 
     `log_pmf` takes the index of a data set and `rate`. `largest_rate` maps indices of active pairs and a target to the
     largest rate at which no active pair has a loss above the target. Pairs near one whose loss exceeds ε become active.
+    `doubtful` maps a rate and a loss to indices of all pairs that may have this loss; only these are compared.
     """
     target = epsilon
     for _ in range(_ROUNDS):
         rate = largest_rate(active, target)
-        audit = audit_distributions(OutputDistributions(datasets, candidates, pairs, partial(log_pmf, rate=rate)))
+        log_pmf_at_rate, compared = partial(log_pmf, rate=rate), pairs
+        if doubtful is not None:
+            loss_of_active = audit_distributions(
+                OutputDistributions(datasets, candidates, pairs[active], log_pmf_at_rate)
+            ).epsilon
+            compared = pairs[doubtful(rate, loss_of_active)]
+        audit = audit_distributions(OutputDistributions(datasets, candidates, compared, log_pmf_at_rate))
         if active.size and audit.epsilon <= epsilon:
             return rate, audit.epsilon
         near = np.abs(datasets - audit.witness.dataset).sum(axis=1) <= 4

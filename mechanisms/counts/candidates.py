@@ -24,6 +24,8 @@ from mechanisms.core.jit import kernel
 
 MAX_STREAMED = 2_000_000_000  # largest number of streamed candidates, which take about ten seconds per pass
 MAX_CLASSES = 4_000_000  # largest number of enumerated noisy vectors: about a second, and 32 MB per category
+# share of a mean below which its terms are omitted: even `MAX_STREAMED` of them do not change a bit of the mean
+NEGLIGIBLE = 2.0**-140
 MAX_TABLE = 25_000_000  # largest number of table entries per data set: 200 MB
 FEWER = "use fewer records, merge categories, or choose a mechanism that only adds noise"
 
@@ -72,6 +74,11 @@ def enumerate_rows(n: int, k: int) -> Integers:
     return tabulate_candidates(n, k - 1)
 
 
+def remaining_records(rows: Integers) -> Integers:
+    """Return the sum of the last two counts of each row, in contiguous memory: kernels compile for each layout."""
+    return np.ascontiguousarray(rows[:, -1])
+
+
 def row_deficits(deficits: Floats, rows: Integers) -> Floats:
     """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories."""
     total = np.zeros(len(rows))
@@ -88,8 +95,9 @@ def candidate_distances(prior: Floats, counts: Integers, rows: Integers) -> Floa
 
 def combine_deficits(deficits: Floats, rows: Integers, prefix: Floats) -> Floats:
     """Return the distances of `candidate_distances` from tables, with `prefix` from `row_deficits`."""
-    distances = np.empty(int((rows[:, -1] + 1).sum()))
-    _fill_distances(rows[:, -1], prefix, deficits[-2], deficits[-1], distances)
+    remaining = remaining_records(rows)
+    distances = np.empty(int((remaining + 1).sum()))
+    _fill_distances(remaining, prefix, deficits[-2], deficits[-1], distances)
     return distances
 
 

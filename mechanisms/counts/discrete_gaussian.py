@@ -201,22 +201,38 @@ def _log_weights(counts: Integers, vectors: Integers, noise_std: float) -> Float
     a value n + y ≥ n, with Σx − Σy = Σs − n. The probability is a sum over Σy of the product of two convolutions.
     """
     n, k, precision = int(counts.sum()), counts.size, -0.5 / noise_std**2
-    low, high = vectors == 0, vectors == n
-    logs = precision * np.where(low | high, 0, np.square(vectors - counts)).sum(axis=1)
-    beyond = vectors.sum(axis=1) - n
+    squares, beyond, codes = _describe_vectors(counts, n, vectors)
+    logs = precision * squares
     extra = math.ceil(REACH * noise_std) + 1
     steps = np.arange(int(beyond.max()) + extra + 1)
-    codes = np.stack([low, high]).astype(np.int64) @ (1 << np.arange(k))
-    patterns, place = np.unique(codes[0] * (1 << k) + codes[1], return_inverse=True)
-    for index, pattern in enumerate(patterns.tolist()):
+    for pattern in np.unique(codes).tolist():
         if pattern == 0:
             continue
         lowered, raised = ([i for i in range(k) if mask >> i & 1] for mask in divmod(pattern, 1 << k))
         below = _log_tails(precision * np.square(counts[lowered, None] + steps))
         above = _log_tails(precision * np.square(n - counts[raised, None] + steps[: extra + 1]))
-        rows = place == index
+        rows = codes == pattern
         logs[rows] += _log_matched(below, above)[beyond[rows]]
     return logs - log_coset_sum(k, np.zeros(1, dtype=np.int64), noise_std)
+
+
+@kernel
+def _describe_vectors(counts, n, vectors):
+    """Return squared distances from the counts without entries 0 and n, sums beyond n, and bits of entries 0 and n."""
+    n_rows, k = vectors.shape
+    squares, beyond = np.zeros(n_rows, dtype=np.int64), np.full(n_rows, -n)
+    codes = np.zeros(n_rows, dtype=np.int64)  # k bits that mark entries 0, then k bits that mark entries n
+    for row in range(n_rows):
+        for category in range(k):
+            entry = vectors[row, category]
+            beyond[row] += entry
+            if entry == 0:
+                codes[row] += 1 << (k + category)
+            elif entry == n:
+                codes[row] += 1 << category
+            else:
+                squares[row] += (entry - counts[category]) ** 2
+    return squares, beyond, codes
 
 
 def _log_tails(logs: Floats) -> Floats:
@@ -228,7 +244,8 @@ def _log_tails(logs: Floats) -> Floats:
 
 def _log_convolve(a: Floats, b: Floats) -> Floats:
     """Return ln Σ_x exp(a[x] + b[m − x]) for 0 ≤ m < a.size."""
-    return _log_matched(np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf), a)[::-1]
+    padded = np.pad(b[::-1], (0, b.size - 1), constant_values=-np.inf)
+    return np.ascontiguousarray(_log_matched(padded, a)[::-1])
 
 
 @kernel

@@ -69,7 +69,9 @@ def exponential_mechanism(prior: Floats, counts: Integers, rate: float, sensitiv
     deficits = candidates.category_deficits(prior, counts)
     rows = candidates.enumerate_rows(n, k)
     prefix = candidates.row_deficits(deficits, rows)
-    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
+    totals, moments = _stream_rows(
+        candidates.remaining_records(rows), prefix, deficits[-2], deficits[-1], inverse_temperature
+    )
     expected = float(moments.sum() / totals.sum())
     return ExponentialMechanism(prior, counts, inverse_temperature, deficits, rows, prefix, totals, expected)
 
@@ -135,7 +137,13 @@ def _stream_rows(remaining, prefix, first, second, inverse_temperature):
 def _pick(cumulative, size, uniform):
     """Return an index drawn by inversion from cumulative weights; the weight of this index is positive."""
     total = cumulative[size - 1]
-    index = np.searchsorted(cumulative[:size], uniform * total, side="right")
+    target, index, high = uniform * total, 0, size
+    while index < high:  # as np.searchsorted with side="right", which takes longer to compile
+        middle = (index + high) // 2
+        if cumulative[middle] <= target:
+            index = middle + 1
+        else:
+            high = middle
     # cumulative[index] > target >= cumulative[index - 1], unless the product is rounded up to the total. Then take
     # the last index of positive weight.
     while index >= size or (index > 0 and cumulative[index] == cumulative[index - 1]):

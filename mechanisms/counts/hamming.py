@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from mechanisms.core.jit import kernel
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
 from mechanisms.core.privacy_parameters import validate_resolved_epsilon
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.counts import candidates
 from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.mechanism import CountRelease, Mechanism
@@ -102,9 +103,11 @@ class HammingMechanism(CountRelease):
         rows = candidates.enumerate_rows(self.n, self.k)
         deficits = candidates.category_deficits(self.prior, self.counts)
         steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
+        remaining = candidates.remaining_records(rows)
+        reach = np.count_nonzero(steps > candidates.NEGLIGIBLE * steps[1]) - 1
         gains = np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)  # records that the prefix gains
         prefix = candidates.row_deficits(deficits, rows)
-        return float(_stream_mean(rows[:, -1], gains, prefix, *deficits[-2:], self.counts, steps))
+        return float(_stream_mean(remaining, gains, prefix, *deficits[-2:], self.counts, steps, reach))
 
     def log_pmf(self) -> Floats:
         candidates.require_enumerable(self.n, self.k)
@@ -221,13 +224,14 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
 
 
 @kernel
-def _stream_mean(remaining, gains, prefix, first, second, counts, steps):
+def _stream_mean(remaining, gains, prefix, first, second, counts, steps, reach):
+    """Return the mean distance, without candidates for which more than `reach` records are replaced."""
     mean = 0.0
     before_last, last = counts[-2], counts[-1]
     for row in range(remaining.size):
-        top = remaining[row]
+        top, farther = remaining[row], reach - gains[row]
         row_mean = 0.0
-        for x in range(top + 1):
+        for x in range(max(top - last - farther, 0), min(before_last + farther, top) + 1):
             a = first[x]
             distance = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
             row_mean += steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)] * distance
@@ -279,16 +283,17 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))[0]
 
 
-@lru_cache(maxsize=4096)  # seconds per calibration, which trials and audits share; two numbers per entry
+@computed_once(maxsize=4096)  # seconds per calibration, which trials and audits share; two numbers per entry
 def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
     """Return the inverse temperature of `calibrate_hamming`, and its loss."""
     require_hamming(n, k)
-    pairs: list[Integers] = []
+    # The loss is largest where one record leaves a category with all others, in all known cases.
+    corner = np.zeros((2, k), dtype=np.int64)
+    corner[:, -1], corner[1, -2:] = n, sorted((1, n - 1))
+    pairs = [corner]
     losses: dict[float, float] = {}
 
     def surely_exceeds(inverse_temperature: float) -> bool:
-        if not pairs:
-            return False
         sums = _loss_sums(n, k, inverse_temperature)
         return any(
             inverse_temperature + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon
@@ -316,14 +321,14 @@ def _calibrate_hamming(n: int, k: int, epsilon: float) -> tuple[float, float]:
 
 
 def _loss_sums(n: int, k: int, inverse_temperature: float) -> Floats:
-    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (k − 1, n + 1)."""
+    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (n + 1, k − 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
     term = np.exp(-inverse_temperature * a)
     for j in range(k - 1):
         np.cumsum(term, out=sums[j])
         term *= (a - j) / (j + 1)
-    return sums
+    return sums.T.copy()
 
 
 def _count_sorted(n: int, k: int) -> Integers:
@@ -369,7 +374,7 @@ def _normaliser(counts, sums):
     products, updated = np.zeros((k, k)), np.zeros((k, k))
     products[0, 0] = 1.0
     for category in range(k):
-        _add_category(products, sums[:, counts[category]], updated)
+        _add_category(products, sums[counts[category]], updated)
         products, updated = updated, products
     return _alternating_sum(products)
 
@@ -392,8 +397,7 @@ def _next_sorted(counts):
 
 @kernel
 def _fill_normalisers(n, sums, normalisers):
-    k = sums.shape[0] + 1
-    by_value = sums.T.copy()
+    k = sums.shape[1] + 1
     counts = np.zeros(k, dtype=np.int64)
     counts[k - 1] = n
     # levels[i] contains the products over the first i categories; a step recomputes them from the first changed one.
@@ -402,18 +406,20 @@ def _fill_normalisers(n, sums, normalisers):
     changed = 0
     for rank in range(normalisers.size):
         for category in range(changed, k):
-            _add_category(levels[category], by_value[counts[category]], levels[category + 1])
+            _add_category(levels[category], sums[counts[category]], levels[category + 1])
         normalisers[rank] = _alternating_sum(levels[k])
         changed = _next_sorted(counts)
 
 
 @kernel
-def _rank_sorted(counts, n_sorted):
+def _rank_sorted(first, rank, rest, counts, n_sorted):
+    """Return the rank of ascending counts, given the rank of the least ones with equal counts before `first`.
+
+    `rest` is the number of records from the category `first` on.
+    """
     k = counts.size
-    rest, least, rank = 0, 0, 0
-    for category in range(k):
-        rest += counts[category]
-    for category in range(k - 1):
+    least = counts[first - 1] if first > 0 else 0
+    for category in range(first, k - 1):
         width = k - category
         rank += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[category] * width]
         rest -= counts[category]
@@ -430,25 +436,35 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
     pair[0, k - 1], pair[1, k - 1], pair[1, k - 2] = n, n - 1, 1
     largest = 1.0
     for rank in range(normalisers.size):
+        before, lowest, rest, least = normalisers[rank], 0, n, 0
         for taker in range(k - 1):
-            if counts[taker] == counts[taker + 1]:
-                continue  # of equal counts, the last increases and the first decreases, so counts stay sorted
             for giver in range(taker + 1, k):
+                # Of equal counts, the last increases and the first decreases, so counts stay sorted.
+                if counts[taker] == counts[taker + 1]:
+                    break
                 if counts[giver] == counts[giver - 1] or counts[giver] < counts[taker] + 2:
                     continue
                 counts[taker] += 1
                 counts[giver] -= 1
-                ratio = normalisers[_rank_sorted(counts, n_sorted)] / normalisers[rank]
-                if max(ratio, 1.0 / ratio) > largest:
-                    largest = max(ratio, 1.0 / ratio)
-                    upper, lower = (1, 0) if ratio > 1.0 else (0, 1)
-                    for category in range(k):
-                        pair[upper, category] = counts[category]
-                        pair[lower, category] = counts[category]
-                    pair[lower, taker] -= 1
-                    pair[lower, giver] += 1
+                after = normalisers[_rank_sorted(taker, lowest, rest, counts, n_sorted)]
+                # Products decide about most pairs without divisions.
+                bound = largest * (1.0 - 1e-14)
+                if after > bound * before or before > bound * after:
+                    ratio = after / before
+                    if max(ratio, 1.0 / ratio) > largest:
+                        largest = max(ratio, 1.0 / ratio)
+                        upper, lower = (1, 0) if ratio > 1.0 else (0, 1)
+                        for category in range(k):
+                            pair[upper, category] = counts[category]
+                            pair[lower, category] = counts[category]
+                        pair[lower, taker] -= 1
+                        pair[lower, giver] += 1
                 counts[taker] -= 1
                 counts[giver] += 1
+            width = k - taker
+            lowest += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[taker] * width]
+            rest -= counts[taker]
+            least = counts[taker]
         _next_sorted(counts)
     return largest
 

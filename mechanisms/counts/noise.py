@@ -73,7 +73,7 @@ class IndependentNoise:
 
     def vectors(self, counts: Integers, uniforms: Floats) -> Integers:
         """Return noisy counts that are clipped to [0, n]."""
-        noise = self.noise.rounded.from_uniforms(np.ascontiguousarray(uniforms), self.noise.scale)
+        noise = self.noise.rounded.from_uniforms(uniforms, self.noise.scale)
         # Clip as floats, as large noise may exceed the range of int64.
         return np.clip(np.rint(counts + noise), 0, counts.sum()).astype(np.int64)
 
@@ -91,10 +91,8 @@ class IndependentNoise:
         vectors, distances, log_weights = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
         for count in counts.tolist():
             values = np.arange(max(count - reach, 0), min(count + reach, n) + 1)
-            away, log_pmf = np.abs(values - count), self._log_clipped_pmf(count, values, n)
-            row, place = np.nonzero(distances[:, None] + away <= reach)
-            vectors = np.column_stack([vectors[row], values[place]])
-            distances, log_weights = distances[row] + away[place], log_weights[row] + log_pmf[place]
+            log_pmf = self._log_clipped_pmf(count, values, n)
+            vectors, distances, log_weights = _extend(vectors, distances, log_weights, count, values, log_pmf, reach)
         return vectors, log_weights
 
     def profile(self, sensitivity: int) -> Guarantee | PrivacyProfile:
@@ -110,6 +108,29 @@ class IndependentNoise:
             rounded.log_at_least(away, self.noise.scale),
             rounded.log_equal(away, self.noise.scale),
         )
+
+
+@kernel
+def _extend(vectors, distances, log_weights, count, values, log_pmf, reach):
+    """Return vectors within `reach` of the true counts that extend each of `vectors` by one of `values`."""
+    n_vectors, level = vectors.shape
+    lowest, highest = values[0], values[-1]
+    starts = np.zeros(n_vectors + 1, dtype=np.int64)
+    for row in range(n_vectors):
+        spare = reach - distances[row]
+        starts[row + 1] = starts[row] + min(count + spare, highest) - max(count - spare, lowest) + 1
+    extended = np.empty((starts[-1], level + 1), dtype=np.int64)
+    distances_extended, log_weights_extended = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1])
+    for row in range(n_vectors):
+        first = max(count - reach + distances[row], lowest)
+        for place in range(starts[row], starts[row + 1]):
+            entry = first + place - starts[row]
+            for category in range(level):
+                extended[place, category] = vectors[row, category]
+            extended[place, level] = entry
+            distances_extended[place] = distances[row] + abs(entry - count)
+            log_weights_extended[place] = log_weights[row] + log_pmf[entry - lowest]
+    return extended, distances_extended, log_weights_extended
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +170,7 @@ class NoisyCounts(CountRelease):
         if self.in_order:
             return clip_in_order(self.counts, self.independent.rounded.from_uniforms(u, self.independent.scale))
         split = self.noise.n_uniforms(self.k)
-        return project(self.noise.vectors(self.counts, u[:, :split]), self.n, u[:, split:])
+        return project(self.noise.vectors(self.counts, np.ascontiguousarray(u[:, :split])), self.n, u[:, split:])
 
     def expected_hellinger(self) -> float:
         """Return the mean Hellinger distance by enumeration, up to the probability of omitted noise, 1e-12."""
@@ -303,7 +324,9 @@ def mean_clipped_distance(prior: Floats, counts: Integers, pmfs: CategoryPmfs) -
     probability = np.exp(_log_probabilities(n, rows, log_interior[:-1], log_upper[:-1]))
     last = np.exp(log_interior[-1]), np.exp(log_upper[-1])
     prefix = candidates.row_deficits(deficits, rows)
-    return float(_stream_mean(rows[:, -1], probability, prefix, deficits[-2], deficits[-1], *last))
+    tables = prefix, deficits[-2], deficits[-1], *last
+    remaining = candidates.remaining_records(rows)
+    return float(_stream_mean(remaining, probability, *tables, candidates.NEGLIGIBLE))
 
 
 def log_clipped_pmf(counts: Integers, pmfs: CategoryPmfs) -> Floats:
@@ -355,21 +378,34 @@ def clip_in_order(counts, noise):
 
 
 @kernel
-def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
+def _stream_mean(remaining, probability, prefix, first, second, interior, upper, least_share):
+    tables, distances = (remaining, probability, prefix, first, second, interior, upper), np.empty(first.size)
+    negligible = least_share * _row_share(np.argmax(probability), 0.0, distances, tables)
     mean = 0.0
-    distances = np.empty(first.size)
     for row in range(remaining.size):
-        if probability[row] == 0.0:
-            continue
-        top = remaining[row]
-        for x in range(top + 1):
-            a = first[x]
-            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
-        if top == 0:
-            mean += probability[row] * distances[0]
-            continue
-        row_mean = 0.0
-        for x in range(top):
-            row_mean += interior[x] * distances[x]
-        mean += probability[row] * (row_mean + upper[top] * distances[top])
+        if probability[row] > negligible:
+            mean += _row_share(row, negligible, distances, tables)
     return mean
+
+
+@kernel
+def _row_share(row, negligible, distances, tables):
+    """Return the part of the mean distance from one row, without counts at its ends of negligible probability."""
+    remaining, probabilities, prefixes, first, second, interior, upper = tables
+    top, probability, prefix = remaining[row], probabilities[row], prefixes[row]
+    low, high = 0, top - 1
+    while low < top and probability * interior[low] <= negligible:
+        low += 1
+    while high > low and probability * interior[high] <= negligible:
+        high -= 1
+    for x in range(low, high + 1):
+        a = first[x]
+        distances[x] = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[top - x]))
+    a = first[top]
+    farthest = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[0]))
+    if top == 0:
+        return probability * farthest
+    row_mean = 0.0
+    for x in range(low, high + 1):
+        row_mean += interior[x] * distances[x]
+    return probability * (row_mean + upper[top] * farthest)

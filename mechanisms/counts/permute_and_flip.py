@@ -27,7 +27,7 @@ noise", arXiv:2105.07260, 2021.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +40,7 @@ from mechanisms.core.exact_losses import sum_exp
 from mechanisms.core.jit import kernel
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import pure_guarantee
+from mechanisms.core.shared_cache import computed_once
 from mechanisms.core.sums import weighted_sum
 from mechanisms.counts.calibrated import Calibration
 from mechanisms.counts.calibration import calibrate, search_rate
@@ -127,7 +128,7 @@ def calibrate_flip(prior: ArrayLike, n: int, epsilon: float) -> Calibration:
     return _calibrate(exponential.prior, exponential.n, exponential.epsilon)
 
 
-@lru_cache(maxsize=256)  # seconds per calibration, which trials and audits share
+@computed_once(maxsize=256)  # seconds per calibration, which trials and audits share
 def _calibrate(prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha, exponential = np.array(prior), calibrate(Rule.SMOOTH, prior, n, epsilon)
     rows, candidates = enumerate_rows(n, alpha.size), conjugate.enumerate_candidates(n, alpha.size)

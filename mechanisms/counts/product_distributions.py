@@ -104,7 +104,8 @@ def product_distributions(prior: Floats, counts: Integers) -> ProductDistributio
     require_product_distributions(n, k, float(prior.sum()))
     log_affinities = np.array([log_affinity(a + c, a + np.arange(n + 1)) for a, c in zip(prior, counts, strict=True)])
     step = _least_step(log_affinities, counts)
-    log_affinities.flags.writeable = False
+    counts = counts.copy()
+    counts.flags.writeable = log_affinities.flags.writeable = False
     return ProductDistributions(counts, log_affinities, log_reach(n, k), step)
 
 

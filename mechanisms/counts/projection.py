@@ -117,7 +117,10 @@ def _next_subset(chosen):
     """Return the next larger integer with the same number of set bits (Gosper), for chosen > 0."""
     lowest = chosen & -chosen
     ripple = chosen + lowest
-    return ripple | (((ripple ^ chosen) >> 2) // lowest)
+    lower_bits = (ripple ^ chosen) >> 2
+    while lowest > 1:  # a division by the power of two, by shifts
+        lower_bits, lowest = lower_bits >> 1, lowest >> 1
+    return ripple | lower_bits
 
 
 @kernel

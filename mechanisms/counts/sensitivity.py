@@ -132,8 +132,7 @@ def smoothed_scales(rule: Rule, prior: Floats, datasets: Integers, gamma: float)
     n = int(datasets[0].sum())
     if rule is Rule.GLOBAL:
         return np.full(len(datasets), global_sensitivity(prior, n))
-    table = phi(prior[:, None] + np.arange(n + 1))
-    return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
+    return _scales(_tabulate_phi(tuple(prior.tolist()), n + 1), datasets, gamma, rule is Rule.SMOOTH)
 
 
 def _tabulate_phi(prior: tuple[float, ...], size: int) -> Floats:

@@ -20,6 +20,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
+from mechanisms.core.hellinger import release_distances
 from mechanisms.counts.mechanism import validate
 from pipeline import Factor, Figure, Measure, Panel, Scale, Streams, Study
 from studies.claims import entries
@@ -89,7 +90,7 @@ def _release(mechanism: Mechanism, data: tuple[Any, Any], setting: Values, strea
         calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])
         multiplier, gamma, loss = calibration.rate, calibration.gamma, calibration.loss
     return {
-        "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
+        "hellinger": release_distances(distribution.prior, distribution.counts, released),
         "expected_hellinger": exact_mean(distribution),
         "multiplier": multiplier,
         "gamma": gamma,

@@ -6,6 +6,9 @@ The straightforward version compares every pair of neighbouring data sets with a
 pruning or reuse of distributions. If there are too many pairs, a uniform sample is timed and extrapolated to all pairs;
 otherwise both versions must find the same loss. Ratios and limits refer to processor time in the same run, without
 compilation. ``--quick`` omits k = 3, n = 300 and k = 4; ``--smallest`` takes seconds.
+
+A calibration compares only pairs that a bound does not exclude; it is compared with one audit of all pairs at the rate
+that it finds.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from mechanisms import audit_counts, enumerate_candidates
+from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.exponential import smoothing_gamma
-from mechanisms.counts.sensitivity import smooth_sensitivity
+from mechanisms.counts.sensitivity import Rule, smooth_sensitivity
 
 EPSILON, DELTA, ORDERS, SAMPLED_SECONDS = 1.0, 1e-8, (2.0, 10.0), 4.0
 SIZES = [(2, 1000, 1.0), (2, 5000, None), (3, 100, 3.0), (3, 300, 90.0), (4, 60, None)]
@@ -76,6 +80,23 @@ def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, i
     return loss, seconds, timed, len(pairs)
 
 
+def compare_calibrations(k: int, n: int) -> None:
+    """Print the processor times of calibrations, and of audits of all pairs at their rates."""
+    print("calibrations, unit prior, epsilon = 1, and one audit of all pairs at the rate of each")
+    print("  k     n  mechanism     calibration       audit  ratio")
+    for rule in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
+        start = time.process_time()
+        calibration = calibrate(rule, np.ones(k), n, EPSILON)
+        calibrated = time.process_time()
+        audit = audit_counts(f"{rule.value}-exact", np.ones(k), n, EPSILON)
+        seconds, audit_seconds = calibrated - start, time.process_time() - calibrated
+        assert abs(audit.epsilon - calibration.loss) < 1e-12, (rule, audit.epsilon, calibration.loss)
+        print(
+            f"  {k} {n:5d}  {rule.value:13} {seconds:9.2f} s {audit_seconds:9.2f} s {audit_seconds / seconds:6.1f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     sizes = [(2, 40, None)] if SMALLEST else SIZES[:QUICK] if "--quick" in sys.argv[1:] else SIZES
     audit_counts("smooth", [1, 1, 1], 5, EPSILON, DELTA)  # compiles
@@ -104,6 +125,8 @@ def main() -> None:
             f"{mark:>10} {seconds:10.2f} s {two:10.2f} s {slow:10,.1f} s {slow / cpu:6,.1f}  {share}",
             flush=True,
         )
+    calibrate(Rule.SMOOTH, np.ones(3), 4, EPSILON)  # compiles
+    compare_calibrations(3, 12 if SMALLEST else 100 if "--quick" in sys.argv[1:] else 300)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.core.hellinger import hellinger, log_affinity
+from mechanisms.core.hellinger import hellinger, log_affinity, release_distances
 
 GRID = [0.01, 0.3, 0.5, 1.0, 2.5, 9.7, 15.99, 16.0, 17.3, 40.0, 999.5, 1e5, 1e7]
 STEPS = [1e-3, 0.5, 1.0, 3.0]
@@ -135,3 +135,10 @@ def test_hellinger_uses_the_log_gamma_of_the_total():
 def test_invalid_parameters_raise(a, b, message):
     with pytest.raises(ValueError, match=message):
         hellinger(a, b)
+
+
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (0.1, 0.7, 2.3), (1e9, 1e-3, 5.0)])
+def test_distances_of_releases_equal_hellinger(prior):
+    rng, alpha = np.random.default_rng(1), np.array(prior)
+    counts, released = (rng.multinomial(300, rng.dirichlet(np.ones(alpha.size)), size) for size in (1, 500))
+    assert np.array_equal(release_distances(alpha, counts[0], released), hellinger(alpha + counts, alpha + released))

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, neighbouring_pairs
 from mechanisms.counts import calibration
 from mechanisms.counts.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
+from mechanisms.counts.candidates import enumerate_rows
+from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.counts.sensitivity import Rule
+from mechanisms.counts.sensitivity import Rule, smoothed_scales
 
 RULES = (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL)
 CASES = [
@@ -161,6 +163,29 @@ def test_inverse_temperature_is_larger_than_published(rule):
     balanced = balanced_counts(100, 2)
     release = MECHANISMS["smooth"].build([1, 1], balanced, 1.0, 1e-8)
     assert found.rate / found.sensitivity(balanced) > 1.5 * release.inverse_temperature
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("prior", "n"), CASES)
+def test_bound_on_the_loss_of_a_pair_holds(rule, prior, n):
+    found = calibrate(rule, prior, n, 2.0)
+    alpha, candidates = np.array(prior), enumerate_candidates(n, len(prior))
+    datasets, pairs = neighbouring_pairs(alpha, candidates)
+    scale = smoothed_scales(rule, alpha, datasets, found.gamma)
+    arguments = alpha, enumerate_rows(n, alpha.size), datasets, pairs, scale, found.rate
+    log_pmfs = [exponential_mechanism(alpha, c, found.rate, s).log_pmf() for c, s in zip(datasets, scale, strict=True)]
+    for pair, (first, second) in enumerate(pairs.tolist()):
+        loss = float(np.abs(log_pmfs[first] - log_pmfs[second]).max())
+        assert pair in calibration._doubtful_pairs(*arguments, loss)
+
+
+def test_bound_decides_about_most_pairs():
+    found = calibrate(Rule.SMOOTH, [1, 1, 1], 60, 1.0)
+    alpha, candidates = np.ones(3), enumerate_candidates(60, 3)
+    datasets, pairs = neighbouring_pairs(alpha, candidates)
+    scale = smoothed_scales(Rule.SMOOTH, alpha, datasets, found.gamma)
+    doubtful = calibration._doubtful_pairs(alpha, enumerate_rows(60, 3), datasets, pairs, scale, found.rate, found.loss)
+    assert 0 < doubtful.size < 0.1 * len(pairs)
 
 
 def test_calibration_is_cached():
