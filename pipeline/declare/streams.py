@@ -15,12 +15,13 @@ import numpy as np
 from pipeline.declare.factors import Value
 from pipeline.declare.seed_states import N_WORDS, ReadySeed, seed_states
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 _TRIALS_AT_ONCE = 2**12  # trials whose states are computed together, which take half a megabyte
 
 
 def canonical_json(value: object) -> str:
     """Return a value as JSON in the canonical form of keys and hashes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return _CANONICAL.encode(value)
 
 
 def sha256(text: str) -> str:
