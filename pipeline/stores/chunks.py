@@ -60,6 +60,10 @@ class Chunks:
         codecs = _Codecs(array)
         self._local.arrays[panel, name], self._local.codecs[panel, name] = array, codecs
 
+    def layout(self, panel: str, name: str) -> Layout:
+        """Return the layout of the stored array."""
+        return self._codecs(panel, name).layout
+
     def keys(self, panel: str, name: str, region: Region) -> list[str]:
         """Return the keys of the chunks that a region covers, with the last dimension varying fastest."""
         layout = self._codecs(panel, name).layout
@@ -98,18 +102,29 @@ class Chunks:
 
     def _codecs(self, panel: str, name: str) -> "_Codecs":
         """Return the codecs of this thread's array."""
-        self.array(panel, name)
-        return self._local.codecs[panel, name]
+        try:
+            return self._local.codecs[panel, name]
+        except (AttributeError, KeyError):
+            self.array(panel, name)
+            return self._local.codecs[panel, name]
 
 
 def _spans(array: Layout, region: Region) -> list[range]:
     """Return the indices of the chunks that a region covers, by dimension."""
-    limits = [part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True)]
-    return [range(start // size, -(-stop // size)) for (start, stop), size in zip(limits, array.chunks, strict=True)]
+    spans = []
+    for part, length, size in zip(region, array.shape, array.chunks, strict=True):
+        start, stop, _ = part.indices(length)
+        spans.append(range(start // size, -(-stop // size)))
+    return spans
 
 
 def _join(array: Layout, region: Region, chunks: Sequence[np.ndarray]) -> np.ndarray:
     """Return a region of an array from the chunks that it covers."""
+    if len(chunks) == 1:
+        limits = [part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True)]
+        starts = [start // size * size for (start, _), size in zip(limits, array.chunks, strict=True)]
+        inner = (slice(low - start, high - start) for (low, high), start in zip(limits, starts, strict=True))
+        return chunks[0][tuple(inner)]
     spans, n_dims = _spans(array, region), len(array.shape)
     grid = np.stack(chunks).reshape([*map(len, spans), *array.chunks])
     whole = grid.transpose([axis for k in range(n_dims) for axis in (k, n_dims + k)])
