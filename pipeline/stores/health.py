@@ -56,15 +56,15 @@ def check_blocks(
     store: ResultStore, settings: Sequence[tuple[Panel, Block, Setting]]
 ) -> Iterator[tuple[dict[str, Damage], Outcome | None]]:
     """Check settings of blocks as `check_block` does; their chunks are read together, and damage is confirmed."""
-    for some in _small_groups(store, settings):
+    for group in _small_groups(store, settings):
         with accessing(store.url):
             view = store.read_ahead(
                 key
-                for panel, block, setting in some
+                for panel, block, setting in group
                 for name in panel.variables
                 for key in keys_of(store.chunks, panel, block, [setting], name)
             )
-        for panel, block, setting in some:
+        for panel, block, setting in group:
             problems, outcome = check_block(view, panel, block, setting)
             yield check_block(store, panel, block, setting) if problems else (problems, outcome)
 
