@@ -123,8 +123,8 @@ def _join(array: Layout, region: Region, chunks: Sequence[np.ndarray]) -> np.nda
     if len(chunks) == 1:
         limits = [part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True)]
         starts = [start // size * size for (start, _), size in zip(limits, array.chunks, strict=True)]
-        inner = (slice(low - start, high - start) for (low, high), start in zip(limits, starts, strict=True))
-        return chunks[0][(*inner, ...)]  # also an array if it has no dimensions
+        inner = [slice(low - start, high - start) for (low, high), start in zip(limits, starts, strict=True)]
+        return chunks[0][tuple(inner)] if inner else chunks[0]
     spans, n_dims = _spans(array, region), len(array.shape)
     grid = np.stack(chunks).reshape([*map(len, spans), *array.chunks])
     whole = grid.transpose([axis for k in range(n_dims) for axis in (k, n_dims + k)])
