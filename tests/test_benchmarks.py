@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 SCRIPTS = sorted(Path(__file__).with_name("benchmarks").glob("bench_*.py"))
-MODES = {"bench_scale.py": ("blocks", "utilisation", "summary")}
+MODES = {"bench_scale.py": ("blocks", "utilisation", "summary"), "bench_pipeline.py": ("", "own")}
 RUNS = [(script, mode) for script in SCRIPTS for mode in MODES.get(script.name, ("",))]
 
 

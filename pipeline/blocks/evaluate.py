@@ -83,11 +83,6 @@ class Outcome:
     error: np.ndarray
 
     @property
-    def n_untried(self) -> int:
-        """Number of trials skipped because of a budget."""
-        return int((self.status == Status.PENDING).sum())
-
-    @property
     def cause(self) -> str:
         """Cause of the first failed trial, or an empty string."""
         return next(filter(None, self.error), "").partition("\n")[0]
@@ -215,6 +210,8 @@ def _evaluate_parts(
             middle = len(trials) // 2
             waiting += [trials[middle:], trials[:middle]]
             continue
+        if trials == trials_of_block:
+            return outcome
         outcomes[trials.start] = outcome
         n_failed += int((outcome.status == Status.FAILED).sum())
         any_ok |= bool((outcome.status == Status.OK).any())
@@ -262,8 +259,9 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result, key=str)}")
     by_trial = {"trial": trials} if panel.trials is not None else {}
-    error = as_reasons(result.get("error"), by_trial)
-    error[:] = [describe_reported(reason) for reason in error]
+    error = np.full(len(trials), "", object)
+    if (reported := result.get("error")) is not None:
+        error[:] = [describe_reported(reason) for reason in as_reasons(reported, by_trial)]
     values = {}
     for measure in panel.measures:
         values[measure.name], defects = _checked_values(panel, measure, trials, result[measure.name])
@@ -272,8 +270,8 @@ def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
         for trial, defect in defects.items():
             error[trial] = error[trial] or defect
     failed = error != ""
-    for measure in panel.measures:
-        if measure.per_trial and failed.any():
+    for measure in panel.measures if failed.any() else ():
+        if measure.per_trial:
             values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
 
@@ -290,18 +288,21 @@ def _checked_values(panel: Panel, measure: Measure, trials: range, returned: Any
         raise kind(f"{name} must have shape {shape}, got {array.shape}")
     may_miss = measure.ragged and np.dtype(measure.dtype).kind == "f"
     values, is_wrong = cast_values(name, np.where(is_missing, 0, array) if is_missing.any() else array, measure.dtype)
-    is_other = (values != 0) & (values != 1) & (values == values) & measure.is_event  # NaN is no other value
+    # NaN is no other value
+    is_other = (values != 0) & (values != 1) & (values == values) if measure.is_event else None
     if may_miss:
         values[is_missing] = np.nan
     n_rows = len(trials) if measure.per_trial else 1
     defects: dict[int, str] = {}
-    is_nan = np.isnan(values) if values.dtype.kind == "f" and measure.per_trial and not measure.ragged else False
+    needs_numbers = values.dtype.kind == "f" and measure.per_trial and not measure.ragged
     for is_bad, reason in (
-        (np.zeros_like(is_missing) if may_miss else is_missing, lambda value: f"{name} is masked or missing"),
+        (None if may_miss else is_missing, lambda value: f"{name} is masked or missing"),
         (is_wrong, lambda value: f"{name} must be {describe_range(measure.dtype)}, got {value}"),
-        (np.broadcast_to(is_nan, shape), lambda value: f"{name} is NaN"),
+        (np.isnan(values) if needs_numbers else None, lambda value: f"{name} is NaN"),
         (is_other, lambda value: f"{name} must be 0 or 1, got {value}"),
     ):
+        if is_bad is None or not is_bad.any():
+            continue
         rows, by_row = is_bad.reshape(n_rows, -1), array.reshape(n_rows, -1)
         for row in np.flatnonzero(rows.any(axis=1)):
             defects.setdefault(int(row), reason(by_row[row][rows[row]][0]))

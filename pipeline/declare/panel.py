@@ -44,12 +44,19 @@ SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
 
 def require_block_size(panel: str, block_trials: int, measures: Iterable[Measure], sizes: Mapping[str, int]) -> None:
     """Raise BadInputError if the arrays of one block and setting take more memory than `MAX_BLOCK_BYTES`."""
-    n_bytes = [np.dtype(measure.dtype).itemsize * math.prod(sizes[dim] for dim in measure.dims) for measure in measures]
-    if (total := block_trials * (_STATUS_BYTES + sum(n_bytes))) > MAX_BLOCK_BYTES:
+    n_bytes = _bytes_of_trial(measures, sizes)
+    if (total := block_trials * n_bytes) > MAX_BLOCK_BYTES:
         raise BadInputError(
             f"a block of panel {panel} must take at most {MAX_BLOCK_BYTES:,} bytes per method, got {total:,} for "
-            f"block_trials = {block_trials:,} trials with {sum(n_bytes):,} bytes of measures each; choose fewer"
+            f"block_trials = {block_trials:,} trials with {n_bytes - _STATUS_BYTES:,} bytes of measures each; choose "
+            "fewer"
         )
+
+
+def _bytes_of_trial(measures: Iterable[Measure], sizes: Mapping[str, int]) -> int:
+    """Return the bytes that the arrays of one trial and setting take, given the lengths of the outputs."""
+    n_bytes = (np.dtype(measure.dtype).itemsize * math.prod(sizes[dim] for dim in measure.dims) for measure in measures)
+    return _STATUS_BYTES + sum(n_bytes)
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,11 @@ class Panel:
         for name in ("trials", "block_trials"):
             if getattr(self, name) is not None or name == "block_trials":
                 object.__setattr__(self, name, require_integer(name, getattr(self, name), 1, MAX_TRIALS))
-        sizes = {axis.name: len(axis.values) for axis in self.outputs}
-        require_block_size(self.name, self.block_trials, self.measures, sizes)
+        require_block_size(self.name, self.block_trials, self.measures, self._output_sizes)
+
+    @property
+    def _output_sizes(self) -> dict[str, int]:
+        return {axis.name: len(axis.values) for axis in self.outputs}
 
     @property
     def fixed_values(self) -> dict[str, Any]:
@@ -192,6 +202,11 @@ class Panel:
     def n_blocks(self) -> int:
         """Number of blocks per cell."""
         return -(-self.n_trials // self.block_trials)
+
+    @property
+    def most_block_trials(self) -> int:
+        """Largest number of trials per block that `require_block_size` accepts."""
+        return MAX_BLOCK_BYTES // _bytes_of_trial(self.measures, self._output_sizes)
 
     @cached_property
     def variables(self) -> dict[str, tuple[bool, int]]:

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 import dask
 from dask.utils import parse_timedelta
@@ -156,6 +156,10 @@ class _Batch:
     lifted: bool = False  # True if failing trials are not limited
     n_lost: int = 0  # number of workers that were lost with these work items
 
+    def singly(self) -> "list[_Batch]":
+        """Return a batch for each work item."""
+        return [replace(self, works=[work]) for work in self.works]
+
 
 def execute(
     client: Client,
@@ -229,12 +233,9 @@ class _Driver:
         """Return the work items of the next task, which belong to one panel."""
         panel = self._queue[0].block.panel
         wanted = batch_size(self._seconds.get(panel), self._n_left, self.window.n_threads)
-        works = [self._queue.popleft()]
-        n_runs = 1
-        while self._queue and len(works) < wanted and self._queue[0].block.panel == panel and n_runs < _MOST_RUNS:
-            works.append(self._queue.popleft())
-            n_runs += len(pack(self.works.study, works[-2:])) - 1
-        return works
+        candidates = list(takewhile(lambda work: work.block.panel == panel, islice(self._queue, wanted)))
+        n_works = sum(n_blocks for _, _, n_blocks, *_ in pack(self.works.study, candidates)[:_MOST_RUNS])
+        return [self._queue.popleft() for _ in range(n_works)]
 
     def _collect(self, result: TaskResult, batch: _Batch) -> None:
         self._n_failed_tasks = self._n_failed_tasks + 1 if result.transient else 0
@@ -242,16 +243,15 @@ class _Driver:
             raise ExecutionError(
                 f"{self._n_failed_tasks} consecutive tasks failed, each after several attempts: {result.transient}"
             )
-        singly = [replace(batch, works=[work], n_lost=batch.n_lost + result.is_lost) for work in batch.works]
-        if result.transient and len(singly) > 1:
-            self._apart.extend(singly)
+        if result.transient and len(batch.works) > 1:
+            self._apart.extend(batch.singly())
         elif result.transient:
             self._unfinished[result.transient] += 1
         elif result.is_lost and batch.n_lost < _MOST_LOST_WORKERS:
             self.has_lost_worker = True
-            self._apart.extend(singly)
+            self._apart.extend(replace(batch, n_lost=batch.n_lost + 1).singly())
         elif result.is_lost:
-            self._unfinished[f"{batch.n_lost + 1} workers terminated while they had the block"] += len(singly)
+            self._unfinished[f"{batch.n_lost + 1} workers terminated while they had the block"] += len(batch.works)
         else:
             self.window.note_task(sum(receipt.seconds for receipt in result.value))
             self._take(result.value)

@@ -17,7 +17,7 @@ from distributed import Client, Security, Worker, WorkerPlugin
 
 from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, keep_ok
 from pipeline.blocks.one_thread import one_thread
-from pipeline.declare.panel import Panel
+from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.execution.in_flight import Refusal, TransientError
@@ -163,16 +163,19 @@ def _planned(panel: Panel, work: Work) -> Planned:
 
 
 def _receipt(panel: Panel, work: Work, outcomes: Mapping[int, Outcome], seconds: float) -> Receipt:
-    tallies = tuple(
-        Tally(
-            len(outcome.status),
-            int((outcome.status == Status.OK).sum()),
-            int(np.isin(outcome.status, FAILURES).sum()),
-            outcome.n_untried,
-            count_positions(panel, panel.settings()[k]),
-            int(np.isin(outcome.status, ENDED).sum()),
-            outcome.cause,
-        )
-        for k, outcome in outcomes.items()
-    )
+    tallies = tuple(_tally(panel, panel.settings()[k], outcome) for k, outcome in outcomes.items())
     return Receipt(work, seconds, tallies)
+
+
+def _tally(panel: Panel, setting: Setting, outcome: Outcome) -> Tally:
+    counts = np.bincount(outcome.status, minlength=len(Status)).tolist()
+    n_failed = sum(counts[status] for status in FAILURES)
+    return Tally(
+        len(outcome.status),
+        counts[Status.OK],
+        n_failed,
+        counts[Status.PENDING],
+        count_positions(panel, setting),
+        sum(counts[status] for status in ENDED),
+        outcome.cause if n_failed else "",
+    )

@@ -150,7 +150,7 @@ def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterato
     """Yield the work items of some blocks of a panel, given the states of all its blocks and settings."""
     for block in blocks:
         here = states[block.cell, block.trials.start // panel.block_trials]
-        settings = tuple(int(k) for k in np.flatnonzero(here))
+        settings = tuple(np.flatnonzero(here).tolist())
         stale = tuple(k for k in settings if here[k] == STALE)
         if panel.settings_apart:
             yield from (Work(block, (k,), (k,) if k in stale else ()) for k in settings)

@@ -1,17 +1,20 @@
 """Estimates of the cost of a run: trials, blocks, storage, time and Monte Carlo error.
 
 Time, size and error are estimated from a pilot run, which computes a few trials of as many cells as the time allows.
+The pilot writes nothing, so the time to commit blocks is counted from the number of their chunks.
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.blocks.division import spread_out
-from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_in_thread
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS, Panel, Setting
 from pipeline.declare.study import Study
@@ -29,6 +32,12 @@ from pipeline.stores.template import make_template
 
 START_SECONDS = 3.0
 """Time to import modules and to start a local cluster, as measured by ``tests/benchmarks/bench_plan.py``."""
+
+_CHUNK_SECONDS = 1.5e-4
+"""Time to commit a chunk to a local folder, as measured by ``tests/benchmarks/bench_store.py``."""
+_MOST_OVERHEAD = 0.1  # share of the time of a block that its commit may take before larger blocks are proposed
+_LEAST_OVERHEAD = 1.0  # seconds of a panel below which larger blocks are not worth a change
+_MOST_PROPOSED = 10_000  # trials of a proposed block, whose data are in memory at once
 
 _PILOT_TRIALS = 200
 _PILOT_SETTINGS = 3  # number of piloted settings of panels with `settings_apart`
@@ -49,6 +58,13 @@ class PanelPlan:
     mcse: dict[str, float]  # largest expected Monte Carlo standard error of a mean among the piloted cells, by measure
     failures: int  # failed trials of the pilot
     error: str  # cause of the first failed trial; empty if no trial failed
+    commit_seconds: float  # expected time to commit all blocks, which `seconds` do not include
+    proposed_block: int | None  # trials of larger blocks, if commits take too much of the time of a block
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time of a block that its commit takes."""
+        return self.commit_seconds / (self.commit_seconds + self.seconds)
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
@@ -66,6 +82,7 @@ class _Pilot:
     errors: Mapping[str, float]
     failures: int
     cause: str
+    marginal_seconds: float  # the part of the time that does not depend on the number of blocks
 
 
 def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
@@ -78,6 +95,11 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     for cell in piloted_cells(n_cells, budget, lambda: _evaluate(study, panel, 0, range(1), _piloted_settings(panel))):
         pilots[cell] = _pilot_cell(study, panel, cell, chunks)
     found = pilots.values()
+    seconds, marginal_seconds = (
+        sum_over_cells(n_cells, {cell: getattr(pilot, name) for cell, pilot in pilots.items()})
+        for name in ("seconds", "marginal_seconds")
+    )
+    commit_seconds = _CHUNK_SECONDS * panel.n_blocks * _count_chunks(panel)
     names = dict.fromkeys(name for pilot in found for name in pilot.errors)
     return PanelPlan(
         panel=panel.name,
@@ -86,12 +108,37 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
         n_trials=panel.n_trials,
         n_blocks=n_cells * panel.n_blocks,
         n_bytes=n_fixed + round(sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
-        seconds=sum_over_cells(n_cells, {cell: pilot.seconds for cell, pilot in pilots.items()}),
+        seconds=seconds,
         n_piloted=len(pilots),
         mcse={name: max(pilot.errors.get(name, 0.0) for pilot in found) for name in names},
         failures=sum(pilot.failures for pilot in found),
         error=next((pilot.cause for pilot in found if pilot.cause), ""),
+        commit_seconds=commit_seconds,
+        proposed_block=propose_block(panel, seconds, marginal_seconds, commit_seconds),
     )
+
+
+def _count_chunks(panel: Panel) -> int:
+    """Return the number of chunks of the first blocks of all cells: those of the statuses and per-trial measures."""
+    n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
+    return int((panel.applicable @ n_positions).sum()) * (1 + sum(measure.per_trial for measure in panel.measures))
+
+
+def propose_block(panel: Panel, seconds: float, marginal_seconds: float, commit_seconds: float) -> int | None:
+    """Return the trials of blocks whose commits take a tenth of the time, or None if those of the panel suffice.
+
+    Seconds are those of all cells. The times to start and to commit blocks are inversely proportional to their size;
+    `marginal_seconds` are not.
+    """
+    if commit_seconds < _LEAST_OVERHEAD or commit_seconds <= _MOST_OVERHEAD * (commit_seconds + seconds):
+        return None
+    start_seconds = seconds - marginal_seconds
+    missing_seconds = commit_seconds * (1 / _MOST_OVERHEAD - 1) - start_seconds
+    wanted = panel.block_trials * missing_seconds / max(marginal_seconds, 1e-9)
+    digit = 10.0 ** np.floor(np.log10(wanted))
+    rounded = int(digit * next(factor for factor in (1, 2, 5, 10) if factor * digit >= wanted))
+    proposed = min(rounded, _MOST_PROPOSED, panel.n_trials, panel.most_block_trials)
+    return proposed if proposed > panel.block_trials else None
 
 
 def piloted_cells(n_cells: int, seconds: float, prepare: Callable[[], object]) -> Iterator[int]:
@@ -105,9 +152,10 @@ def piloted_cells(n_cells: int, seconds: float, prepare: Callable[[], object]) -
 
 
 def sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
-    """Return the sum of positive values over cells, from the known ones and geometric interpolation."""
+    """Return the sum of values >= 0 over cells, from the known ones and geometric interpolation."""
     cells = sorted(known)
-    return float(np.exp(np.interp(np.arange(n_cells), cells, np.log([known[cell] for cell in cells]))).sum())
+    logarithms = np.log([max(known[cell], sys.float_info.min) for cell in cells])
+    return float(np.exp(np.interp(np.arange(n_cells), cells, logarithms)).sum())
 
 
 def _piloted_settings(panel: Panel) -> list[Setting]:
@@ -120,9 +168,14 @@ def _evaluate(
     study: Study, panel: Panel, cell: int, trials: range, settings: Sequence[Setting]
 ) -> tuple[float, list[Outcome]]:
     """Return the time and the outcomes of trials of a cell."""
-    start = time.perf_counter()
-    outcomes = evaluate_in_thread(study, Block(panel.name, cell, trials), settings, BUDGET)
-    return time.perf_counter() - start, outcomes
+
+    def timed() -> tuple[float, list[Outcome]]:
+        start = time.perf_counter()
+        outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings, BUDGET)
+        return time.perf_counter() - start, outcomes
+
+    with ThreadPoolExecutor(1) as thread:  # in the main thread, an interrupt would be one by the user
+        return thread.submit(timed).result()
 
 
 def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot:
@@ -144,8 +197,9 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
     if n_block > 2 and not panel.settings_apart:
         per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
         each, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
+        marginal = per_trial * n_block
     else:
-        each = sum(seconds) / len(seconds)
+        each = marginal = sum(seconds) / len(seconds)
     share = len(settings) / len(panel.settings())
     every = [outcome for outcomes in computed for outcome in outcomes]
     return _Pilot(
@@ -158,6 +212,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
         _standard_errors(panel, computed) if panel.trials is not None else {},
         sum(int((outcome.status == Status.FAILED).sum()) for outcome in every),
         next((outcome.cause for outcome in every if outcome.cause), ""),
+        n_blocks * marginal / share,
     )
 
 

@@ -12,6 +12,7 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
+from pipeline.declare.panel import Panel
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
@@ -23,7 +24,7 @@ from pipeline.execution.tasks import COMPUTED, on_worker, shipped, shipped_task
 from pipeline.execution.work import Task, Work
 from pipeline.runs.resolve import study_of
 from pipeline.stores.commits import Planned
-from pipeline.stores.health import check_block, check_sessions, check_template, invalidate
+from pipeline.stores.health import check_block, check_blocks, check_sessions, check_template, invalidate
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore, open_to_change
@@ -57,14 +58,20 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     study, store = task.opened()
     n_read = n_computed = n_pending = 0
     problems: list[StoreProblem] = []
+    panels = {panel.name: panel for panel in study.panels}
+    settings = [
+        (panels[work.block.panel], work.block, panels[work.block.panel].settings()[k])
+        for work, _ in batch
+        for k in work.settings
+    ]
+    # a repair may replace chunks that blocks share, so it reads each block when its turn comes
+    checks = (check_block(store, *one) for one in settings) if session else check_blocks(store, settings)
     for work, is_computed in batch:
-        panel = study.panel(work.block.panel)
+        panel = panels[work.block.panel]
         for k in work.settings:
             setting = panel.settings()[k]
-            trials = work.block.trials
-            where = f"{panel.describe(work.block.cell, (k,))}, trials {trials.start}-{trials.stop - 1}"
-            damage, stored = check_block(store, panel, work.block, setting)
-            problems += [StoreProblem(where, name, one) for name, one in damage.items()]
+            damage, stored = next(checks)
+            problems += [StoreProblem(_where(panel, work.block, k), name, one) for name, one in damage.items()]
             if damage and session:
                 invalidate(store, panel, work.block, setting, damage)
             if stored is None:
@@ -77,11 +84,16 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             n_computed += 1
             again = Rerun(panel, setting, _recompute(task, study, work.block, k), stored)
             different = Damage("different", again.largest_difference)
-            problems += [StoreProblem(where, name, different) for name in again.differing]
+            problems += [StoreProblem(_where(panel, work.block, k), name, different) for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
     return Verification(n_read, n_computed, n_pending, tuple(problems))
+
+
+def _where(panel: Panel, block: Block, k: int) -> str:
+    """Return panel, cell, setting and trials as a phrase."""
+    return f"{panel.describe(block.cell, (k,))}, trials {block.trials.start}-{block.trials.stop - 1}"
 
 
 def _recompute(task: Task, study: Study, block: Block, k: int) -> Outcome:

@@ -19,11 +19,12 @@ from zarr.storage import MemoryStore
 from pipeline.errors import BadInputError, DamagedChunkError
 from pipeline.stores.binding import add_checksum, remove_checksum
 from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import fill_chunk
+from pipeline.stores.regions import Layout, fill_chunk
 
 Region = tuple[slice, ...]
 _TEXTS = VLenUTF8()
 _MOST_PER_TEXT, _MOST_OF_TEXTS = 2**20, 2**30  # bytes of one text, and of all texts of a chunk
+_MOST_REMEMBERED = 2**16  # bytes of the last chunk that is kept
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -59,31 +60,35 @@ class Chunks:
         codecs = _Codecs(array)
         self._local.arrays[panel, name], self._local.codecs[panel, name] = array, codecs
 
+    def layout(self, panel: str, name: str) -> Layout:
+        """Return the layout of the stored array."""
+        return self._codecs(panel, name).layout
+
     def keys(self, panel: str, name: str, region: Region) -> list[str]:
         """Return the keys of the chunks that a region covers, with the last dimension varying fastest."""
-        array = self.array(panel, name)
-        parts = [[f"/{index}" for index in span] for span in _spans(array, region)]
-        return list(map("".join, product([f"{array.path}/c"], *parts)))
+        layout = self._codecs(panel, name).layout
+        along_axes = [[f"/{index}" for index in span] for span in _spans(layout, region)]
+        return list(map("".join, product([f"{layout.path}/c"], *along_axes)))
 
     def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
         """Return the encoded chunks by key, for regions that each cover one chunk and contain the same values."""
         if not regions:
             return {}
-        array = self.array(panel, name)
-        content = self._local.codecs[panel, name].encode(fill_chunk(array, regions[0], values))
+        codecs = self._codecs(panel, name)
+        content = codecs.encode(fill_chunk(codecs.layout, regions[0], values))
         return {key: content for region in regions for key in self.keys(panel, name, region)}
 
     def encoded_size(self, panel: str, name: str, values: np.ndarray) -> int:
         """Return the size in bytes of values encoded as one chunk, of any shape; texts are counted uncompressed."""
-        array = self.array(panel, name)
-        if array.dtype.kind == "T":
+        codecs = self._codecs(panel, name)
+        if codecs.layout.dtype.kind == "T":
             return sum(4 + len(str(value).encode()) for value in values.flat)  # the length of each is stored
-        return len(self._local.codecs[panel, name].encode(np.ascontiguousarray(values, array.dtype)))
+        return len(codecs.encode(np.ascontiguousarray(values, codecs.layout.dtype)))
 
     def decode(self, panel: str, name: str, region: Region, contents: Mapping[str, bytes | None]) -> np.ndarray:
         """Return the values of a region from its encoded chunks, with the fill value for absent chunks."""
-        array = self.array(panel, name)
-        codecs = self._local.codecs[panel, name]
+        codecs = self._codecs(panel, name)
+        layout = codecs.layout
         found = [contents[key] for key in self.keys(panel, name, region)]
         try:
             decoded: dict[bytes | None, np.ndarray] = {one: codecs.decode(one) for one in set(found) if one is not None}
@@ -92,19 +97,35 @@ class Chunks:
         except Exception as error:  # no file is read here, so any other error of a codec means damage
             raise DamagedChunkError(" ".join(str(error).split()) or type(error).__name__) from error
         if None in found:
-            decoded[None] = np.full(array.chunks, array.fill_value, array.dtype)
-        return _join(array, region, [decoded[content] for content in found])
+            decoded[None] = np.full(layout.chunks, layout.fill_value, layout.dtype)
+        return _join(layout, region, [decoded[content] for content in found])
+
+    def _codecs(self, panel: str, name: str) -> "_Codecs":
+        """Return the codecs of this thread's array."""
+        try:
+            return self._local.codecs[panel, name]
+        except (AttributeError, KeyError):
+            self.array(panel, name)
+            return self._local.codecs[panel, name]
 
 
-def _spans(array: zarr.Array, region: Region) -> list[range]:
+def _spans(array: Layout, region: Region) -> list[range]:
     """Return the indices of the chunks that a region covers, by dimension."""
-    limits = [part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True)]
-    return [range(start // size, -(-stop // size)) for (start, stop), size in zip(limits, array.chunks, strict=True)]
+    spans = []
+    for part, length, size in zip(region, array.shape, array.chunks, strict=True):
+        start, stop, _ = part.indices(length)
+        spans.append(range(start // size, -(-stop // size)))
+    return spans
 
 
-def _join(array: zarr.Array, region: Region, chunks: Sequence[np.ndarray]) -> np.ndarray:
+def _join(array: Layout, region: Region, chunks: Sequence[np.ndarray]) -> np.ndarray:
     """Return a region of an array from the chunks that it covers."""
-    spans, n_dims = _spans(array, region), array.ndim
+    if len(chunks) == 1:
+        limits = [part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True)]
+        starts = [start // size * size for (start, _), size in zip(limits, array.chunks, strict=True)]
+        inner = [slice(low - start, high - start) for (low, high), start in zip(limits, starts, strict=True)]
+        return chunks[0][tuple(inner)] if inner else chunks[0]
+    spans, n_dims = _spans(array, region), len(array.shape)
     grid = np.stack(chunks).reshape([*map(len, spans), *array.chunks])
     whole = grid.transpose([axis for k in range(n_dims) for axis in (k, n_dims + k)])
     whole = whole.reshape([len(span) * size for span, size in zip(spans, array.chunks, strict=True)])
@@ -116,16 +137,18 @@ def _join(array: zarr.Array, region: Region, chunks: Sequence[np.ndarray]) -> np
 
 
 class _Codecs:
-    """Codecs of an array: ``bytes`` or ``vlen-utf8``, ``zstd`` or ``blosc``, and ``crc32c``."""
+    """Codecs of an array with its layout: ``bytes`` or ``vlen-utf8``, ``zstd`` or ``blosc``, and ``crc32c``."""
 
     def __init__(self, array: zarr.Array) -> None:
         documents: Any = array.metadata.to_dict()["codecs"]
         documents = documents if array.shards is None else documents[0]["configuration"]["codecs"]
         layout, compression = (codec.get("configuration", {}) for codec in documents[:2])
         is_big = layout.get("endian") == "big"  # one-byte numbers have no byte order
+        self.layout = Layout.of(array)
         self._dtype, self._shape = array.dtype, array.chunks
         self._is_text, self._n_values = array.dtype.kind == "T", math.prod(array.chunks)
         self._is_blosc = documents[1]["name"] == "blosc"
+        self._last = b"", b""  # last chunk and its encoding, since the statuses of most blocks are equal
         self._compressor = Blosc() if self._is_blosc else Zstd(**compression)
         if self._is_text:
             self._sizes = range(4, min(4 + self._n_values * _MOST_PER_TEXT, _MOST_OF_TEXTS) + 1)
@@ -134,8 +157,13 @@ class _Codecs:
             self._sizes = range(self._n_values * self._dtype.itemsize, self._n_values * self._dtype.itemsize + 1)
 
     def encode(self, chunk: np.ndarray) -> bytes:
-        raw = _TEXTS.encode(chunk.astype(object)) if self._is_text else chunk.astype(self._stored, copy=False)
-        return add_checksum(self._compressor.encode(raw))
+        if self._is_text:
+            return add_checksum(self._compressor.encode(_TEXTS.encode(chunk.astype(object))))
+        raw = chunk.astype(self._stored, copy=False)
+        content = raw.tobytes() if raw.nbytes <= _MOST_REMEMBERED else b""
+        if not content or content != self._last[0]:
+            self._last = content, add_checksum(self._compressor.encode(raw))
+        return self._last[1]
 
     def decode(self, content: bytes) -> np.ndarray:
         """Return the chunk encoded in `content`; errors of numcodecs and NumPy are not caught."""

@@ -13,7 +13,7 @@ from pipeline.stores.binding import Binding, add_checksum, digest
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.missing import mark_missing
-from pipeline.stores.regions import regions_of
+from pipeline.stores.regions import positions, region_of
 
 
 @dataclass(frozen=True)
@@ -55,30 +55,31 @@ class Commit:
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
         """Write the outcome of one setting on one block, at every value of the method factors that it does not use."""
-        is_ok = bool((outcome.status == Status.OK).any())
-        texts = zip(outcome.error, block.trials, strict=True)
-        lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in texts]
-        error = np.array(lines, np.dtypes.StringDType())
+        is_ok, has_error = bool((outcome.status == Status.OK).any()), any(outcome.error)
+        places = list(positions(panel, block.cell, setting))
         values: dict[str, bytes] = {}
         digests: dict[str, bytes] = {}
 
         def encode(name: str, array: np.ndarray) -> dict[str, bytes]:
-            return self._chunks.encode(panel.name, name, regions_of(panel, block, setting, name), array)
+            regions = [region_of(panel, place, block.trials, name) for place in places]
+            return self._chunks.encode(panel.name, name, regions, array)
 
         for name, (per_trial, _) in panel.variables.items():
             if name == "status":
                 continue
-            is_stored = bool((error != "").any()) if name == "error" else per_trial or is_ok
-            array = error if name == "error" else self._marked(panel, name, outcome)
-            encoded = encode(name, array) if is_stored else {}
+            encoded: dict[str, bytes] = {}
+            if name == "error" and has_error:
+                encoded = encode(name, _error_texts(panel, block, outcome))
+            elif name != "error" and (per_trial or is_ok):
+                encoded = encode(name, self._marked(panel, name, outcome))
             own = digests[name] = digest(next(iter(encoded.values()), None))
             values.update(
                 (key, content) for key, content in encoded.items() if per_trial or self._is_needed(key, content, own)
             )
-        errors = set(keys_of(self._chunks, panel, block, [setting], "error"))
+        errors = () if has_error else keys_of(self._chunks, panel, block, [setting], "error")
         statuses = encode("status", outcome.status)
         joined = b"".join(digests[name] for name in self._binding.variables[panel.name])
-        written = _Written(values, errors - values.keys(), statuses, joined)
+        written = _Written(values, errors, statuses, joined)
         if self._stale.isdisjoint(statuses):
             for key, content in values.items():
                 self._batch.put(key, content)
@@ -161,8 +162,16 @@ class _Written:
 
 def keys_of(chunks: Chunks, panel: Panel, block: Block, settings: Iterable[Setting], name: str) -> list[str]:
     """Return the keys of the chunks of a variable for settings of a block."""
-    regions = (region for setting in settings for region in regions_of(panel, block, setting, name))
+    places = (place for setting in settings for place in positions(panel, block.cell, setting))
+    regions = (region_of(panel, place, block.trials, name) for place in places)
     return [key for region in regions for key in chunks.keys(panel.name, name, region)]
+
+
+def _error_texts(panel: Panel, block: Block, outcome: Outcome) -> np.ndarray:
+    """Return the stored errors of the trials of a block, empty texts for trials that did not fail."""
+    texts = zip(outcome.error, block.trials, strict=True)
+    lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in texts]
+    return np.array(lines, np.dtypes.StringDType())
 
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:

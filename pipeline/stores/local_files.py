@@ -17,6 +17,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from pipeline.errors import BadInputError, SessionSupersededError
@@ -37,7 +38,8 @@ class LocalFiles:
             raise BadInputError(f"the identifier of a session must not leave the store {url}, got {session!r}")
         self.url = url
         self._session = session
-        self._temporary = os.path.join(url, _WRITING, session or "")
+        self._temporary = f"{url}/{_WRITING}/{session or ''}"
+        self._writer, self._numbers = uuid.uuid4().hex, count()  # for names of temporary files
         self._checked = {""}  # folders that are no links
 
     def read(self, key: str) -> bytes | None:
@@ -248,7 +250,7 @@ class LocalFiles:
 
     def _temporary_name(self) -> str:
         assert self._session is not None, "only a session writes"
-        return os.path.join(self._temporary, uuid.uuid4().hex)
+        return f"{self._temporary}/{self._writer}-{os.getpid()}-{next(self._numbers)}"  # a fork copies the counter
 
     def _require_session(self) -> None:
         if not os.path.isdir(self._temporary):
@@ -292,11 +294,14 @@ def _write_new(path: str, content: bytes, durable: bool = False) -> None:
     """Write a new file, or none after an error: an empty record would count as that of an active session."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
+        try:
+            written = os.write(descriptor, content)
+            while written < len(content):  # a write may end early, as before a full disk
+                written += os.write(descriptor, content[written:])
             if durable:
-                file.flush()
                 os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except BaseException:
         with suppress(OSError):
             os.unlink(path)

@@ -2,17 +2,33 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 import zarr
 
-from pipeline.blocks.evaluate import Block
 from pipeline.declare.panel import Panel, Setting
 
 SLAB_CHUNKS = 1000  # maximum chunks per read, since zarr creates one coroutine per chunk
 SLAB_BYTES = 2**20  # maximum bytes per read, or one chunk if it is larger
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Path, shape, chunks, dtype and fill value of an array, which Zarr computes again whenever they are read."""
+
+    path: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: Any
+    fill_value: Any
+
+    @classmethod
+    def of(cls, array: zarr.Array) -> "Layout":
+        """Return the layout of an array of Zarr."""
+        return cls(array.path, array.shape, array.chunks, array.dtype, array.fill_value)
 
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
@@ -23,18 +39,22 @@ def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
 
 def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
     """Yield the array indices (data factors, method factors, method) at which a setting of a cell is stored."""
-    of_cell = np.unravel_index(cell, [len(axis.values) for axis in panel.factors]) if panel.factors else ()
+    of_cell: list[int] = []
+    for axis in reversed(panel.factors):
+        cell, index_along_axis = divmod(cell, len(axis.values))
+        of_cell.insert(0, index_along_axis)
     choices = [
         range(len(axis.values)) if isinstance(index, slice) else (index,)
         for axis, index in zip(panel.method_axes, setting_index(panel, setting), strict=True)
     ]
     for position in product(*choices):
-        yield (*(int(index) for index in of_cell), *position)
+        yield (*of_cell, *position)
 
 
 def count_positions(panel: Panel, setting: Setting) -> int:
     """Return the number of array positions of a cell at which a setting is stored."""
-    return sum(1 for _ in positions(panel, 0, setting))
+    unused = (axis for axis in panel.method_factors if axis.name not in setting.values)
+    return math.prod(len(axis.values) for axis in unused)
 
 
 def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str) -> tuple[slice, ...]:
@@ -44,12 +64,7 @@ def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str)
     return (*(slice(index, index + 1) for index in position), *along, *[slice(None)] * n_dims)
 
 
-def regions_of(panel: Panel, block: Block, setting: Setting, name: str) -> list[tuple[slice, ...]]:
-    """Return the regions of a variable at which one setting of a block is stored."""
-    return [region_of(panel, position, block.trials, name) for position in positions(panel, block.cell, setting)]
-
-
-def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
+def fill_chunk(array: Layout, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
     """Return the single chunk that a region covers, padded with the fill value beyond the end of the array."""
     whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
     for part, size, length in zip(whole, array.chunks, array.shape, strict=True):

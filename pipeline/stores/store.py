@@ -14,7 +14,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -51,7 +51,8 @@ class ResultStore:
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
         self.chunks = Chunks(root.content)
-        self.reader = ShardReader(files, self.chunks) if self.is_compact else files  # of encoded chunks by key
+        # reader of encoded chunks by key
+        self.reader: Files | ShardReader | _ReadAhead = ShardReader(files, self.chunks) if self.is_compact else files
         variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
         self.binding = Binding(f"{self.spec['study']}/{self.spec['seed']}", variables)
         self._present: dict[str, bytes] = {}
@@ -236,6 +237,12 @@ class ResultStore:
             raise
         commit.finish()
 
+    def read_ahead(self, keys: Iterable[str]) -> "ResultStore":
+        """Return a view of the store that reads some chunks once, together, and no others."""
+        view = object.__new__(type(self))
+        view.__dict__ |= self.__dict__ | {"reader": _ReadAhead(self.reader.read_many(sorted(keys)))}
+        return view
+
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
         """Read the stored outcome of one setting on some trials; per-cell measures are missing until a trial is ok."""
         position = next(positions(panel, block.cell, setting))
@@ -403,6 +410,17 @@ class ResultStore:
             raise UnreadableStoreError(
                 f"a chunk of the store {self.url} is damaged ({error}); {words[0]} it with: {command(*words[1:])}"
             ) from error
+
+
+class _ReadAhead:
+    """Reader of chunks that are in memory."""
+
+    def __init__(self, contents: Mapping[str, bytes | None]) -> None:
+        self._contents = contents
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return encoded chunks by key."""
+        return {key: self._contents[key] for key in keys}
 
 
 def _look(path: str | os.PathLike[str], session: str | None = None) -> tuple[Files, Root | None]:

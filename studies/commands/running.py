@@ -91,6 +91,13 @@ def plan(
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for panel_plan in plans:
+        if panel_plan.proposed_block is not None:
+            say(
+                f"panel {panel_plan.panel}: commits take {panel_plan.overhead:.0%} of the time of its blocks; declare "
+                f"block_trials={panel_plan.proposed_block} instead of "
+                f"{configured.panel(panel_plan.panel).block_trials}, which changes no number, before a store is created"
+            )
+    for panel_plan in plans:
         if panel_plan.failures:
             say(f"{panel_plan.failures:,} trials of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
 

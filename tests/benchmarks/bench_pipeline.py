@@ -1,29 +1,66 @@
 """Overhead of the pipeline relative to a hand-written loop, and speed-up with a second thread.
 
-Run with ``python tests/benchmarks/bench_pipeline.py [--smallest]``. Both versions call the same kernels with the same
-streams, in blocks of about a second (four categories, n = 600, five mechanisms, 10,000 draws); the loop saves npz
-files. Rounds of the two versions alternate, so that drifts of the machine's speed affect both; the result is the median
-of the ratios.
+Run with ``python tests/benchmarks/bench_pipeline.py [own] [--smallest]``. Without ``own``, both versions call the same
+kernels with the same streams, in blocks of about a second (four categories, n = 600, five mechanisms, 10,000 draws);
+the loop saves npz files. Rounds of the two versions alternate, so that drifts of the machine's speed affect both; the
+result is the median of the ratios.
+
+With ``own``, three studies of a user with one generator per trial (a mean, a bootstrap, a regression) are computed by
+the pipeline, by a loop that saves one file, with the threads of joblib if it is installed, and by tasks of Dask that
+write regions of a Zarr array. Further ratios are those of generators to `numpy.random.default_rng`, and of `verify` and
+`summarise` to reads by plain Zarr and xarray. Times are processor times, the least of several rounds.
 """
 
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
+from typing import Any
 
 import numpy as np
+import xarray as xr
 import yaml
+import zarr
+from distributed import Client, LocalCluster
 
 import pipeline
 from mechanisms import MECHANISMS, balanced_counts, hellinger
 from pipeline import Streams, Study
+from pipeline.runs.verify import verify
 from studies.counts.hellinger_accuracy import STUDY
 
-SMALLEST = "--smallest" in sys.argv[1:]
+SMALLEST, OWN = (word in sys.argv[1:] for word in ("--smallest", "own"))
 N, N_BLOCKS, BLOCK, ROUNDS = (60, 2, 100, 1) if SMALLEST else (600, 12, 10_000, 3)
 METHODS = ["smooth", "varying-bound", "hamming-exact", "laplace", "geometric"]
+OWN_STUDIES = {"mean": (100_000, 100), "mean of long blocks": (100_000, 1_000), "bootstrap": (4_000, 100)}
+OWN_STUDIES |= {"regression": (20_000, 500)}  # number of trials, and trials per block
+OWN_FILE = """
+import numpy as np
+from pipeline import Measure, Method, Panel, Study
+
+def mean(rng):
+    return rng.normal(size=10).mean()
+
+def bootstrap(rng):
+    sample = rng.exponential(size=50)
+    return sample[rng.integers(50, size=(200, 50))].mean(axis=1).std()
+
+def regression(rng):
+    design = rng.normal(size=(50, 3))
+    return np.linalg.lstsq(design, design.sum(axis=1) + rng.normal(size=50), rcond=None)[0][0]
+
+def evaluate(data, setting, streams):
+    return {{"x": [{kernel}(rng) for rng in streams.generators()]}}
+
+panel = Panel("p", "a panel", lambda cell, streams: None, (Method("a", evaluate),), (Measure("x", "a number"),),
+              trials={trials}, block_trials={block})
+STUDY = Study("own", "Own", "To be one of a user.", (panel,), seed=1)
+"""
 
 
 def make_study(n_blocks: int) -> Study:
@@ -61,7 +98,102 @@ def timed(work, *arguments) -> float:
         return time.perf_counter() - start
 
 
+class OwnStudy:
+    """Study of a user, computed in three ways in an empty folder, with one working thread."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.trials, self.block = (200, 50) if SMALLEST else OWN_STUDIES[name]
+        self.file, self.folder = folder / "own.py", folder
+        kernel = name.partition(" ")[0]
+        self.file.write_text(OWN_FILE.format(kernel=kernel, trials=self.trials, block=self.block))
+        self.kernel: Callable[[np.random.Generator], float] = run_path(str(self.file))[kernel]
+        threads = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
+        profile = {"module": "distributed", "class": "LocalCluster", "kwargs": threads}
+        (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
+
+    def compute(self, start: int) -> list[float]:
+        """Compute the trials of a block without the pipeline."""
+        trials = range(start, min(start + self.block, self.trials))
+        return [self.kernel(np.random.default_rng([1, trial])) for trial in trials]
+
+    def loop(self) -> None:
+        """Compute all blocks in a loop, or with joblib, and save them in one file."""
+        starts = range(0, self.trials, self.block)
+        if find_spec("joblib"):
+            from joblib import Parallel, delayed
+
+            blocks = Parallel(n_jobs=1, prefer="threads")(delayed(self.compute)(start) for start in starts)
+        else:
+            blocks = [self.compute(start) for start in starts]
+        np.save(self.folder / "loop.npy", np.concatenate(blocks))
+
+    def dask(self) -> None:
+        """Compute one task of Dask per block, which writes a region of a Zarr array."""
+        path = self.folder / "dask.zarr"
+        array = zarr.create_array(path, shape=(self.trials,), chunks=(self.block,), dtype=float, overwrite=True)
+
+        def write(start: int) -> None:
+            array[start : start + self.block] = self.compute(start)
+
+        options: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
+        with LocalCluster(dashboard_address="127.0.0.1:0", **options) as cluster, Client(cluster) as client:
+            client.gather(client.map(write, range(0, self.trials, self.block), pure=False))
+
+    def run(self) -> str:
+        """Compute the study by the pipeline, and return the path of its store."""
+        store = f"{self.folder}/{time.monotonic_ns()}.zarr"
+        pipeline.run(str(self.file), store, cluster=f"{self.folder}/cluster.yaml", progress=False)
+        return store
+
+
+def least_seconds(*works: Callable[[], object]) -> list[float]:
+    """Return the least processor seconds of each of several calls, whose rounds alternate; the first is not timed."""
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(1 + ROUNDS):
+        for work, times in zip(works, seconds, strict=True):
+            start = time.process_time()
+            work()
+            times.append(time.process_time() - start)
+    return [min(times[1:]) for times in seconds]
+
+
+def print_own() -> None:
+    """Print the ratios of studies of a user, of generators, and of reads."""
+    name_of_loop = "joblib" if find_spec("joblib") else "loop"
+    for name in OWN_STUDIES:
+        with tempfile.TemporaryDirectory() as folder:
+            own = OwnStudy(name, Path(folder))
+            loop, dask, run = least_seconds(own.loop, own.dask, own.run)
+            times = f"{name_of_loop} {loop:.2f} s, Dask {dask:.2f} s, pipeline {run:.2f} s"
+            ratios = f"pipeline / {name_of_loop} {run / loop:.2f}, / Dask {run / dask:.2f}"
+            print(f"{name + ':':20} {own.trials:,} trials in blocks of {own.block:,}: {times}; {ratios}", flush=True)
+            if name == "mean":
+                print_reads(own.run())
+    trials = range(100 if SMALLEST else 10_000)
+    bare, keyed = least_seconds(
+        lambda: [np.random.default_rng([1, trial]) for trial in trials],
+        lambda: list(Streams(1, "own", "p", "a", {"n": 1}, trials).generators()),
+    )
+    print(f"generators: {keyed / len(trials) * 1e6:.1f} µs per trial; / default_rng {keyed / bare:.2f} (target: < .3)")
+
+
+def print_reads(store: str) -> None:
+    """Print the ratios of commands that read many blocks to reads without checksums of blocks."""
+    group = zarr.open_group(store, mode="r")["p"]
+    plain, verified = least_seconds(
+        lambda: [group[name][...] for name in ("x", "status")], lambda: verify(store, sample=0)
+    )
+    lazy, summarised = least_seconds(
+        lambda: xr.open_zarr(store, group="p").x.mean().compute(),
+        lambda: pipeline.summarise(pipeline.open_results(store)["p"].to_dataset()),
+    )
+    print(f"{'reads:':20} verify / plain Zarr {verified / plain:.2f}, summarise / plain xarray {summarised / lazy:.2f}")
+
+
 def main() -> None:
+    if OWN:
+        print_own()
+        return
     study = make_study(N_BLOCKS)
     timed(run_by_hand, make_study(1))  # the first run, which is not timed, loads the compiled kernels
     rounds = [

@@ -55,6 +55,16 @@ def test_bytes_equal_those_of_zarr(dtype, serializer):
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_value_without_dimensions_is_an_array():
+    _, _, chunks = make("float64", shape=(), chunks=())
+    encoded = chunks.encode("panel", "x", [()], np.array(0.5))
+    for contents, expected in ((encoded, 0.5), (dict.fromkeys(encoded), 0.0)):
+        decoded = chunks.decode("panel", "x", (), contents)
+        assert isinstance(decoded, np.ndarray)
+        assert (decoded.shape, decoded) == ((), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("dtype", VALUES)
 def test_regions_of_several_chunks_equal_those_of_zarr(dtype):
     """Regions that cover parts of several chunks are joined, with the fill value for absent chunks."""

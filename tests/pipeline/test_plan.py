@@ -177,6 +177,61 @@ def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
     assert one_cell.seconds == pytest.approx(expected, rel=1e-6)
 
 
+def plan_linear(monkeypatch, trials, block_trials, start_seconds, trial_seconds, n_outputs=1):
+    """Return the plan of a panel whose blocks take a time that is linear in their number of trials."""
+    clock = Clock()
+    monkeypatch.setattr(pipeline.runs.estimate.time, "perf_counter", clock)
+
+    def simulate(cell, streams):
+        clock.now += start_seconds + trial_seconds * len(streams.trials)
+        return len(streams.trials)
+
+    panel = Panel(
+        "p",
+        "",
+        simulate,
+        (Method("m", lambda n, setting, streams: {"x": np.ones((n, n_outputs))}),),
+        (Measure("x", "", dims=("bin",)),),
+        outputs=(Factor("bin", tuple(range(n_outputs)), "", "int"),),
+        trials=trials,
+        block_trials=block_trials,
+    )
+    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("trials", "block_trials", "start_seconds", "trial_seconds", "proposed"),
+    [
+        (10**6, 100, 1e-4, 1e-6, 5_000),
+        (10**6, 1_000, 1e-4, 1e-7, None),  # commits take .3 s in total
+        (10**7, 1_000, 1e-4, 1e-7, 10_000),
+        (10**6, 100, 1e-4, 1e-4, None),  # commits take .03 of the time
+        (10**6, 100, 1e-4, 0.0, 10_000),
+        (5_000, 1, 0.0, 1e-5, 500),
+        (10**4, 10_000, 0.0, 0.0, None),
+        (7_000, 2, 0.0, 1e-9, 7_000),
+    ],
+)
+def test_larger_blocks_are_proposed_if_commits_take_a_tenth_of_the_time(
+    monkeypatch, trials, block_trials, start_seconds, trial_seconds, proposed
+):
+    plan = plan_linear(monkeypatch, trials, block_trials, start_seconds, trial_seconds)
+    assert plan.proposed_block == proposed
+    assert plan.commit_seconds == pytest.approx(2 * plan.n_blocks * 1.5e-4)
+    if proposed is not None:
+        assert plan.overhead > 0.1
+        larger = plan_linear(monkeypatch, trials, proposed, start_seconds, trial_seconds)
+        assert larger.proposed_block is None
+        assert larger.commit_seconds < plan.commit_seconds
+
+
+def test_proposed_blocks_are_within_the_limit_of_their_memory(monkeypatch):
+    """A block of the proposed size is accepted, and one trial more would not be."""
+    plan = plan_linear(monkeypatch, 10**6, 20, 0.0, 1e-9, n_outputs=10_000)
+    assert plan.proposed_block == 2**29 // (8 * 10_000 + 32)
+
+
 @given(st.integers(1, 40))
 @settings(max_examples=15)
 def test_the_pilot_spreads_over_the_cells(n_cells):

@@ -23,7 +23,7 @@ from pipeline.stores import regions
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.local_files import _LocalBatch
 from pipeline.stores.locations import STATE
-from pipeline.stores.regions import fill_chunk
+from pipeline.stores.regions import Layout, fill_chunk
 from pipeline.stores.results import open_panel
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
@@ -303,12 +303,12 @@ def test_writes_must_cover_one_whole_chunk(region, fine):
     expected = np.zeros((10, 6))
     expected[region] = np.arange(expected[region].size).reshape(expected[region].shape) + 1
     if fine:
-        chunk = fill_chunk(array, region, expected[region])
+        chunk = fill_chunk(Layout.of(array), region, expected[region])
         assert chunk.shape == array.chunks
         np.testing.assert_array_equal(chunk[chunk != 0], expected[expected != 0])
     else:
         with pytest.raises(ValueError, match=r"a write must cover one whole chunk, got .*block_trials"):
-            fill_chunk(array, region, expected[region])
+            fill_chunk(Layout.of(array), region, expected[region])
 
 
 @pytest.mark.parametrize("trials", [range(1), range(4, 5), range(2, 6), range(3)], ids=str)

@@ -1,5 +1,8 @@
 """Tests of random streams: draws depend on the identity of the trial only."""
 
+import hashlib
+import pickle
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -9,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pipeline.declare.seed_states import seed_states
 from pipeline.declare.streams import Streams, canonical_json
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -17,6 +21,13 @@ VALUES = {"n": 100, "epsilon": 0.5, "prior": (1.0, 1.0)}
 
 def streams(trials=range(1), seed=1, study="s", panel="p", role="data", values=VALUES):
     return Streams(seed, study, panel, role, values, trials)
+
+
+def numpy_bit_generator(its, trial, *labels):
+    """Return the bit generator of a stream as NumPy seeds it from the hash of the whole key."""
+    key = canonical_json([its.seed, its.study, its.panel, its.role, sorted(its.values.items()), trial, *labels])
+    words = np.frombuffer(hashlib.sha256(key.encode()).digest(), "<u4")
+    return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
 
 
 def draw_with_generators(its):
@@ -101,7 +112,7 @@ def test_rows_of_uniforms_are_the_advanced_stream(d):
     rows = streams(range(1000)).uniforms(d)
     assert rows.shape == (1000, d)
     for trial in (0, 1, 17, 999):
-        bit_generator = streams()._bit_generator(None)
+        bit_generator = streams()._common_bit_generator()
         bit_generator.advance(trial * d)
         np.testing.assert_array_equal(rows[trial], np.random.Generator(bit_generator).random(d))
 
@@ -148,7 +159,8 @@ def test_no_collisions_over_a_grid_of_keys():
     vectors = [(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0), (2.0, 1.0), (12.0,), (0.0, 1.0, 2.0)]
     for seed, panel, role, n, vector in product((0, 1, 2**40), "ab", ("data", "m"), range(5), vectors):
         its = streams(range(10), seed, "s", panel, role, {"n": n, "v": vector})
-        first += [its._bit_generator(trial).random_raw() for trial in (None, *its.trials)]
+        bit_generators = [its._common_bit_generator(), *(rng.bit_generator for rng in its.generators())]
+        first += [bit_generator.random_raw() for bit_generator in bit_generators]
     assert len(first) == 3 * 2 * 2 * 5 * 6 * 11
     assert len(set(first)) == len(first)
 
@@ -180,6 +192,72 @@ def test_golden_numbers():
 GOLDEN_UNIFORMS = [[0.07423123640390461, 0.782440972316299], [0.8694703698508658, 0.006620410458785808]]
 GOLDEN_GENERATORS = [0.08604291518630203, 0.577973715485601]
 GOLDEN_INTEGERS = [793605817898806085, 5330866605446950443]
+
+
+LONG = "a study whose name has many more characters than the blocks of the hash function, which are of 64 bytes " * 3
+BOUNDARIES = [range(13), range(95, 105), range(2**32 - 3, 2**32 + 3), range(2**64 - 3, 2**64 + 3), range(7, 8)]
+
+
+@pytest.mark.parametrize("labels", [(), ("second",), ('é "quoted"',)], ids=str)
+@pytest.mark.parametrize("trials", BOUNDARIES, ids=str)
+@pytest.mark.parametrize(
+    "key",
+    [{}, {"study": LONG}, {"panel": "Größe ≤ ½", "role": "名前"}, {"values": {}}, {"values": {"x": -0.0, "k": "\\"}}],
+    ids=["short", "long", "not-ascii", "no-values", "escapes"],
+)
+def test_bit_generators_equal_those_that_numpy_seeds(key, trials, labels):
+    its = streams(trials, **key)
+    states = [rng.bit_generator.state for rng in its.generators(*labels)]
+    assert states == [numpy_bit_generator(its, trial, *labels).state for trial in trials]
+    common = numpy_bit_generator(its, None, *labels)
+    np.testing.assert_array_equal(
+        streams(range(2), **key).uniforms(3, *labels), np.random.Generator(common).random((2, 3))
+    )
+
+
+def test_seeds_equal_the_first_word_of_the_whole_key():
+    its = streams(range(98, 102))
+    for label in ("", "é"):
+        keys = [canonical_json([1, "s", "p", "data", sorted(VALUES.items()), k, "seeds", label]) for k in its.trials]
+        first = [int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "little") for key in keys]
+        assert its.seeds(label or None) == [1 + word % (2**31 - 1) for word in first]
+
+
+def assert_many_keys_agree_with_numpy(n_keys):
+    """Compare seeded states of random words, words with extreme values, and streams of trials, with those of NumPy."""
+    rng = np.random.default_rng(1)
+    words = rng.integers(2**32, size=(n_keys, 8), dtype=np.uint32)
+    words[: n_keys // 2][rng.random((n_keys // 2, 8)) < 0.3] = 0
+    words[: n_keys // 4][rng.random((n_keys // 4, 8)) < 0.3] = 2**32 - 1
+    words[:9] = np.tri(9, 8, -1, dtype=np.uint32)  # zero as the last words, and as all of them
+    expected = [np.random.SeedSequence(entropy.tolist()).generate_state(4, np.uint64) for entropy in words]
+    np.testing.assert_array_equal(seed_states(words), expected)
+    its = streams(range(10**9, 10**9 + n_keys))
+    for trial, found in zip(its.trials, its.generators(), strict=True):
+        assert found.bit_generator.state["state"] == numpy_bit_generator(its, trial).state["state"]
+
+
+def test_ten_thousand_keys_have_the_states_of_numpy():
+    assert_many_keys_agree_with_numpy(10**4)
+
+
+@pytest.mark.slow
+def test_a_million_keys_have_the_states_of_numpy():
+    assert_many_keys_agree_with_numpy(10**6)
+
+
+def test_spawned_and_copied_generators_equal_those_of_numpy():
+    """Generators of trials spawn children, and can be copied and sent to processes, as those that NumPy seeds."""
+    its = streams(range(5, 6))
+    ours, numpys = next(its.generators()), np.random.Generator(numpy_bit_generator(its, 5))
+    assert [child.random() for child in ours.spawn(2)] == [child.random() for child in numpys.spawn(2)]
+    assert ours.bit_generator.seed_seq.entropy == numpys.bit_generator.seed_seq.entropy
+    for copied in (deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert copied.bit_generator.state == numpys.bit_generator.state
+        assert copied.spawn(1)[0].random() == np.random.Generator(deepcopy(numpys.bit_generator)).spawn(1)[0].random()
+    for dtype in (np.uint32, np.uint64, "uint64"):
+        states = [rng.bit_generator.seed_seq.generate_state(4, dtype) for rng in (ours, numpys)]
+        np.testing.assert_array_equal(*states)
 
 
 def test_uniforms_are_uniform():

@@ -8,9 +8,11 @@ import pytest
 import zarr
 
 from pipeline import resume
+from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
 from pipeline.runs.verify import verify
+from pipeline.stores import health
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
@@ -53,6 +55,43 @@ def test_intact_store_has_no_problems_and_is_not_changed(store_copy):
     assert found.n_pending == 0
     assert found.n_read == found.n_computed == 2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3
     assert file_stamps(store_copy) == before
+
+
+@pytest.mark.parametrize("most_bytes", [1, 2**24])
+def test_blocks_that_are_checked_together_have_the_damage_of_single_ones(store_copy, monkeypatch, most_bytes):
+    """Changed, truncated, lost and foreign chunks are found whether chunks are read together or block by block."""
+    monkeypatch.setattr(health, "_MOST_READ_AHEAD", most_bytes)
+    for k, (panel, name, position) in enumerate(CHUNKS):
+        (flip, cut, Path.unlink)[k % 3](chunk_file(store_copy, panel, name, *position))
+    shutil.copyfile(*(chunk_file(store_copy, "means", "estimate", 0, 0, 0, 1, 1, trial) for trial in (0, 1)))
+    store = ResultStore.open(store_copy)
+    asked = [(panel, block, s) for panel in STUDY.panels for block in iterate_blocks(panel) for s in panel.settings()]
+    together = list(health.check_blocks(store, asked))
+    alone = [health.check_block(store, *one) for one in asked]
+    assert [problems for problems, _ in together] == [problems for problems, _ in alone]
+    assert sum(bool(problems) for problems, _ in alone) >= len(CHUNKS) - 1
+    for (_, ours), (_, expected) in zip(together, alone, strict=True):
+        assert (ours is None) == (expected is None)
+        if ours is not None:
+            np.testing.assert_equal(ours.values, expected.values)
+            np.testing.assert_array_equal(ours.status, expected.status)
+
+
+def test_damage_is_confirmed_by_a_second_read(complete_store, monkeypatch):
+    """Chunks that are damaged when they are read together, but not afterwards, are no damage."""
+    read_ahead = ResultStore.read_ahead
+
+    def read_damaged(store, keys):
+        view = read_ahead(store, keys)
+        contents = view.reader._contents
+        contents |= {key: content and content[:-1] for key, content in contents.items()}
+        return view
+
+    monkeypatch.setattr(ResultStore, "read_ahead", read_damaged)
+    panel = STUDY.panels[0]
+    store, block = ResultStore.open(complete_store), next(iterate_blocks(panel))
+    checks = list(health.check_blocks(store, [(panel, block, setting) for setting in panel.settings()]))
+    assert [problems for problems, _ in checks] == [{}] * len(panel.settings())
 
 
 @pytest.mark.slow

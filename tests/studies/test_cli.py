@@ -128,6 +128,18 @@ def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command)
     assert "continue with: dpstudies resume t.zarr" in err
 
 
+def test_plan_proposes_larger_blocks(command):
+    Path("toy.py").write_text(STUDY_FILE.replace("trials=7, block_trials=3", "trials=20_000, block_trials=5"))
+    code, out, _ = command("plan", "toy.py")
+    assert code == 0
+    assert re.search(
+        r"^panel p: commits take \d\d% of the time of its blocks; declare block_trials=\d+ instead of 5, which changes "
+        r"no number, before a store is created$",
+        out,
+        re.MULTILINE,
+    )
+
+
 @pytest.mark.slow
 def test_report_escapes_titles(command, tmp_path):
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('"A toy"', '"<script>alert(1)</script>"'))
