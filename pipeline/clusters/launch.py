@@ -221,8 +221,8 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     section = kwargs.get("config_name") or factory.job_cls.config_name
 
     def setting(name: str, default: Any) -> Any:
-        found = kwargs.get(name)
-        return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if found is None else found
+        stated = kwargs.get(name)
+        return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if stated is None else stated
 
     exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
     launch = Launch(

@@ -172,9 +172,9 @@ class Streams:
         if label is not None and (not isinstance(label, str) or not label):
             raise ValueError(f"the label of Streams.{call} must be a non-empty string, got {label!r}")
         if (call, label) in self._drawn:
-            given = "" if label is None else f" with the label {label!r}"
+            labelled = "" if label is None else f" with the label {label!r}"
             raise ValueError(
-                f"Streams.{call} was called twice{given} in role {self.role!r} of panel {self.panel}, and would return "
-                "overlapping draws; draw all numbers in one call, or give each further call a different label"
+                f"Streams.{call} was called twice{labelled} in role {self.role!r} of panel {self.panel}, and would "
+                "return overlapping draws; draw all numbers in one call, or give each further call a different label"
             )
         self._drawn.add((call, label))

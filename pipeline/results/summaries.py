@@ -120,21 +120,21 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
 
 def compute_statistic(statistic: Statistic, draws: np.ndarray) -> np.ndarray:
     """Return a declared statistic of draws as floats; raise BadInputError if its function raises or returns others."""
-    what = f"statistic {statistic.name} of {statistic.measure}"
+    label = f"statistic {statistic.name} of {statistic.measure}"
     try:
-        given = statistic.function(draws.copy())
+        computed = statistic.function(draws.copy())
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also SystemExit, which would end a command as if it had succeeded
-        raise BadInputError(f"{what} raised {format_error(error).rstrip('.: ')}; correct its function") from error
+        raise BadInputError(f"{label} raised {format_error(error).rstrip('.: ')}; correct its function") from error
     axis = statistic.axis
     with as_bad_input():
-        array, is_missing = as_numbers(what, given, {} if axis is None else {axis.name: axis.values})
+        array, is_missing = as_numbers(label, computed, {} if axis is None else {axis.name: axis.values})
         if array.shape != _lengths(statistic):
-            raise BadInputError(f"{what} must have shape {_lengths(statistic)}, got {array.shape}")
+            raise BadInputError(f"{label} must have shape {_lengths(statistic)}, got {array.shape}")
         if is_missing.any():
-            raise BadInputError(f"{what} must be numbers, got masked or missing ones; return NaN if it is undefined")
-        return cast_values(what, array, "float64")[0]
+            raise BadInputError(f"{label} must be numbers, got masked or missing ones; return NaN if it is undefined")
+        return cast_values(label, array, "float64")[0]
 
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
@@ -161,9 +161,9 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> t
         ok = status.isel(trial=trials).values.reshape(n_points, -1) == Status.OK
         values = variable.isel(trial=trials).values.reshape(*draws.shape[:2], -1)
         for k in range(n_points):
-            some = values[k][:, ok[k]]
-            draws[k, :, ends[k] : ends[k] + some.shape[1]] = some
-            ends[k] += some.shape[1]
+            ok_values = values[k][:, ok[k]]
+            draws[k, :, ends[k] : ends[k] + ok_values.shape[1]] = ok_values
+            ends[k] += ok_values.shape[1]
     return draws, ends
 
 
@@ -199,18 +199,20 @@ class _Measure:
             draws, ends = _read_ok(self._variable.isel(at), status, self._dtype)
             place = tuple(at.values())
             for statistic, array in zip(self._statistics, self._further, strict=True):
-                one = np.full((*draws.shape[:2], *_lengths(statistic)), np.nan)
+                statistics_of_points = np.full((*draws.shape[:2], *_lengths(statistic)), np.nan)
                 for point, output in product(np.flatnonzero(ends), range(draws.shape[1])):
-                    one[point, output] = compute_statistic(statistic, draws[point, output, : ends[point]])
-                array[place] = one.reshape(array[place].shape)
-            found = np.full((*draws.shape[:2], len(STANDARD_STATISTICS)), np.nan)
+                    statistics_of_points[point, output] = compute_statistic(
+                        statistic, draws[point, output, : ends[point]]
+                    )
+                array[place] = statistics_of_points.reshape(array[place].shape)
+            standard = np.full((*draws.shape[:2], len(STANDARD_STATISTICS)), np.nan)
             n_values = np.zeros(draws.shape[:2], int)
             for end in np.unique(ends[ends > 0]):
                 same = ends == end
                 part = (draws[..., :end] if same.all() else draws[same, :, :end]).astype(float, copy=False)
                 n_values[same] = end - np.count_nonzero(np.isnan(part), axis=-1)
-                found[same] = _reduce(part)
-            self._found[place] = found.reshape(self._found[place].shape)
+                standard[same] = _reduce(part)
+            self._found[place] = standard.reshape(self._found[place].shape)
             self._n_values[place] = n_values.reshape(self._n_values[place].shape)
 
     def summaries(self) -> dict[str, xr.Variable]:
@@ -301,7 +303,12 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = (), events: Coll
     status = status.transpose(*grid, "trial")
     others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
     measures = {
-        name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name], name in events)
+        name: _Measure(
+            others.pop(name),
+            list(grid),
+            [statistic for statistic in statistics if statistic.measure == name],
+            name in events,
+        )
         for name in list(others)
         if "trial" in others[name].dims
     }
@@ -312,7 +319,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = (), events: Coll
         part = part.load() if part.nbytes <= _READ_BYTES else part  # larger parts are read block by block, per measure
         for trials in _pieces(part):
             flags = part.isel(trial=trials).values
-            counts[tuple(region.values())] += np.stack([(flags == one).sum(axis=-1) for one in Status], axis=-1)
+            counts[tuple(region.values())] += np.stack([(flags == status).sum(axis=-1) for status in Status], axis=-1)
         for measure in measures.values():
             measure.reduce(region, part)
     result = {
@@ -323,12 +330,12 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = (), events: Coll
     }
     for measure in measures.values():
         result |= measure.summaries()
-    further = [f"{one.measure}_{one.name}" for one in statistics]
+    further = [f"{statistic.measure}_{statistic.name}" for statistic in statistics]
     result |= {name: result.pop(name) for name in further}  # last, in the order of their declaration
     result |= {name: _restored(variable.variable) for name, variable in others.items()}
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
-    for axis in (one.axis for one in statistics if one.axis is not None):
+    for axis in (statistic.axis for statistic in statistics if statistic.axis is not None):
         coords[axis.name] = xr.Variable(axis.name, list(axis.values), {"long_name": axis.meaning, "units": axis.unit})
-    dims = {dim for found in result.values() for dim in found.dims}
+    dims = {dim for variable in result.values() for dim in variable.dims}
     coords = {name: coord for name, coord in coords.items() if dims.issuperset(coord.dims)}
     return xr.Dataset(result, coords, ds.attrs).compute()  # variables: labelled arrays would be aligned one by one

@@ -94,13 +94,13 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     n_fixed, chunks = 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
     for cell in piloted_cells(n_cells, budget, lambda: _evaluate(study, panel, 0, range(1), _piloted_settings(panel))):
         pilots[cell] = _pilot_cell(study, panel, cell, chunks)
-    found = pilots.values()
+    pilots_of_cells = pilots.values()
     seconds, marginal_seconds = (
         sum_over_cells(n_cells, {cell: getattr(pilot, name) for cell, pilot in pilots.items()})
         for name in ("seconds", "marginal_seconds")
     )
     commit_seconds = _CHUNK_SECONDS * panel.n_blocks * _count_chunks(panel)
-    names = dict.fromkeys(name for pilot in found for name in pilot.errors)
+    names = dict.fromkeys(name for pilot in pilots_of_cells for name in pilot.errors)
     return PanelPlan(
         panel=panel.name,
         n_cells=n_cells,
@@ -110,9 +110,9 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
         n_bytes=n_fixed + round(sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
         seconds=seconds,
         n_piloted=len(pilots),
-        mcse={name: max(pilot.errors.get(name, 0.0) for pilot in found) for name in names},
-        failures=sum(pilot.failures for pilot in found),
-        error=next((pilot.cause for pilot in found if pilot.cause), ""),
+        mcse={name: max(pilot.errors.get(name, 0.0) for pilot in pilots_of_cells) for name in names},
+        failures=sum(pilot.failures for pilot in pilots_of_cells),
+        error=next((pilot.cause for pilot in pilots_of_cells if pilot.cause), ""),
         commit_seconds=commit_seconds,
         proposed_block=propose_block(panel, seconds, marginal_seconds, commit_seconds),
     )
@@ -196,14 +196,14 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot
         seconds, computed = map(list, zip(*(_evaluate(study, panel, cell, run, settings) for run in runs), strict=True))
     if n_block > 2 and not panel.settings_apart:
         per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
-        each, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
+        per_block, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
         marginal = per_trial * n_block
     else:
-        each = marginal = sum(seconds) / len(seconds)
+        per_block = marginal = sum(seconds) / len(seconds)
     share = len(settings) / len(panel.settings())
     every = [outcome for outcomes in computed for outcome in outcomes]
     return _Pilot(
-        max(0.0, first - seconds[0]) + n_blocks * each / share,
+        max(0.0, first - seconds[0]) + n_blocks * per_block / share,
         sum(
             _chunk_bytes(panel, chunks, setting, outcome)
             for setting, outcome in zip(settings, computed[0], strict=True)
@@ -230,12 +230,12 @@ def _chunk_bytes(panel: Panel, chunks: Chunks, setting: Setting, outcome: Outcom
 
 def _size_of_block(panel: Panel, chunks: Chunks, name: str, values: np.ndarray) -> float:
     """Return the expected size of a chunk, which is linear in its number of trials."""
-    whole, n_block = chunks.encoded_size(panel.name, name, values), min(panel.block_trials, panel.n_trials)
+    size, n_block = chunks.encoded_size(panel.name, name, values), min(panel.block_trials, panel.n_trials)
     if panel.trials is None or len(values) in (1, n_block):
-        return whole
+        return size
     half = len(values) // 2
-    slope = (whole - chunks.encoded_size(panel.name, name, values[:half])) / (len(values) - half)
-    return whole + slope * (n_block - len(values))
+    slope = (size - chunks.encoded_size(panel.name, name, values[:half])) / (len(values) - half)
+    return size + slope * (n_block - len(values))
 
 
 def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dict[str, float]:
@@ -296,7 +296,7 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
         for item, n_trials in needed.items():
             if n_trials > most:
                 most, widest = n_trials, panel.describe(cell, (item,))
-    n_evaluations, n_seconds = (sum_over_cells(n_cells, found) for found in (evaluations, seconds))
+    n_evaluations, n_seconds = (sum_over_cells(n_cells, by_panel) for by_panel in (evaluations, seconds))
     return Forecast(panel.name, len(evaluations), n_cells, n_evaluations, most, widest, n_seconds)
 
 

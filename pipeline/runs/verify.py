@@ -65,13 +65,16 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
         for k in work.settings
     ]
     # a repair may replace chunks that blocks share, so it reads each block when its turn comes
-    checks = (check_block(store, *one) for one in settings) if session else check_blocks(store, settings)
+    checks = (check_block(store, *setting) for setting in settings) if session else check_blocks(store, settings)
     for work, is_computed in batch:
         panel = panels[work.block.panel]
         for k in work.settings:
             setting = panel.settings()[k]
             damage, stored = next(checks)
-            problems += [StoreProblem(_where(panel, work.block, k), name, one) for name, one in damage.items()]
+            problems += [
+                StoreProblem(_where(panel, work.block, k), name, damage_of_variable)
+                for name, damage_of_variable in damage.items()
+            ]
             if damage and session:
                 invalidate(store, panel, work.block, setting, damage)
             if stored is None:
@@ -146,7 +149,7 @@ def verify(
     checks = ((work, chosen is None or number in chosen) for number, work in works)
     batches = iter(lambda: list(islice(checks, _BATCH)), [])
     chosen_cluster = choose_cluster(cluster)
-    found: list[Verification] = []
+    verifications: list[Verification] = []
     n_done = 0
     with connect(chosen_cluster) as client, ExitStack() as stack:
         session, of_sessions = None, check_sessions(opened)  # before this session adds a record
@@ -168,7 +171,7 @@ def verify(
                 raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
             if result.transient:
                 raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
-            found.append(result.value)
+            verifications.append(result.value)
             n_done += result.payload
             if progress is not None:
                 progress(n_done, n_blocks)
@@ -178,8 +181,8 @@ def verify(
             session.end({"finished": now()})
     of_store = (of_template | of_sessions).items()
     problems = [StoreProblem(panel or "store", name, damage) for (panel, name), damage in of_store]
-    problems += [problem for one in found for problem in one.problems]
-    counts = [(one.n_read, one.n_computed, one.n_pending) for one in found]
+    problems += [problem for verification in verifications for problem in verification.problems]
+    counts = [(verification.n_read, verification.n_computed, verification.n_pending) for verification in verifications]
     n_read, n_computed, n_pending = np.sum([(0, 0, 0), *counts], axis=0).tolist()
     return Verification(n_read, n_computed, n_pending, tuple(problems))
 

@@ -33,12 +33,12 @@ class Share:
     @classmethod
     def parse(cls, text: str) -> "Share":
         """Return the share for a text such as ``3/100``; raise BadInputError for another text."""
-        found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", str(text), re.ASCII)
-        if found is None or not int(found[1]) <= int(found[2]) <= _MOST_SHARES:
+        form = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", str(text), re.ASCII)
+        if form is None or not int(form[1]) <= int(form[2]) <= _MOST_SHARES:
             raise BadInputError(
                 f"a share must be K/M with 1 <= K <= M <= {_MOST_SHARES:,}, such as 3/100, got {text!r}"
             )
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(form[1]), int(form[2]))
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -109,7 +109,7 @@ class Asked:
         """Return `trials` with shape (cell, setting), for a panel of this or a larger grid."""
         grid, axes = self.fitted(_shape(panel), panel.n_trials).trials, (slice(None),) * len(panel.factors)
         of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
-        return np.stack([one.reshape(len(panel.cells()), -1)[:, 0] for one in of_settings], axis=1)
+        return np.stack([by_setting.reshape(len(panel.cells()), -1)[:, 0] for by_setting in of_settings], axis=1)
 
     def fitted(self, shape: Sequence[int], n_trials: int) -> "Asked":
         """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""
@@ -121,10 +121,10 @@ class Asked:
 
 def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
     """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
-    record: Mapping[str, Any] = next((one[RECORD] for one in reversed(sessions) if RECORD in one), {})
+    record: Mapping[str, Any] = next((session[RECORD] for session in reversed(sessions) if RECORD in session), {})
     return {
-        panel: Asked(*(np.array(found[name], int).reshape(found["shape"]) for name in ("trials", "stopped")))
-        for panel, found in record.items()
+        panel: Asked(*(np.array(numbers[name], int).reshape(numbers["shape"]) for name in ("trials", "stopped")))
+        for panel, numbers in record.items()
     }
 
 
@@ -151,7 +151,9 @@ class RecordedGoal:
 
 def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
     """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it."""
-    record: Mapping[str, Any] = next((one for one in reversed(sessions) if "until" in one or RECORD in one), {})
+    record: Mapping[str, Any] = next(
+        (session for session in reversed(sessions) if "until" in session or RECORD in session), {}
+    )
     if "until" not in record:
         return None
     unmet = record.get("unmet", "")
@@ -169,9 +171,9 @@ def record_asked(asked: Mapping[str, Asked]) -> dict[str, Any]:
     """Return the fields of a session's record from which `read_asked` restores the numbers."""
     return {
         RECORD: {
-            panel: {"shape": list(one.trials.shape)}
-            | {name: getattr(one, name).ravel().tolist() for name in ("trials", "stopped")}
-            for panel, one in asked.items()
+            panel: {"shape": list(requested.trials.shape)}
+            | {name: getattr(requested, name).ravel().tolist() for name in ("trials", "stopped")}
+            for panel, requested in asked.items()
         }
     }
 

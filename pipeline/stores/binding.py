@@ -67,13 +67,13 @@ class Binding:
     def statuses(self, contents: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
         """Return the encoded chunks of statuses without digests, by key."""
         checked: dict[bytes, bytes] = {}  # many statuses are equal
-        found: dict[str, bytes | None] = {}
+        statuses: dict[str, bytes | None] = {}
         for key, content in contents.items():
             if content is not None:
                 inner = self.unbind(key, content)[0]
                 content = checked.get(inner) or checked.setdefault(inner, add_checksum(inner))
-            found[key] = content
-        return found
+            statuses[key] = content
+        return statuses
 
     def digests(self, name: str, key: str, content: bytes) -> list[bytes]:
         """Return the digests of one variable in the chunk of a status."""

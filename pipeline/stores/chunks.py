@@ -89,16 +89,18 @@ class Chunks:
         """Return the values of a region from its encoded chunks, with the fill value for absent chunks."""
         codecs = self._codecs(panel, name)
         layout = codecs.layout
-        found = [contents[key] for key in self.keys(panel, name, region)]
+        encoded = [contents[key] for key in self.keys(panel, name, region)]
         try:
-            decoded: dict[bytes | None, np.ndarray] = {one: codecs.decode(one) for one in set(found) if one is not None}
+            decoded: dict[bytes | None, np.ndarray] = {
+                content: codecs.decode(content) for content in set(encoded) if content is not None
+            }
         except (MemoryError, DamagedChunkError):
             raise
         except Exception as error:  # no file is read here, so any other error of a codec means damage
             raise DamagedChunkError(" ".join(str(error).split()) or type(error).__name__) from error
-        if None in found:
+        if None in encoded:
             decoded[None] = np.full(layout.chunks, layout.fill_value, layout.dtype)
-        return _join(layout, region, [decoded[content] for content in found])
+        return _join(layout, region, [decoded[content] for content in encoded])
 
     def _codecs(self, panel: str, name: str) -> "_Codecs":
         """Return the codecs of this thread's array."""
@@ -127,13 +129,13 @@ def _join(array: Layout, region: Region, chunks: Sequence[np.ndarray]) -> np.nda
         return chunks[0][tuple(inner)] if inner else chunks[0]
     spans, n_dims = _spans(array, region), len(array.shape)
     grid = np.stack(chunks).reshape([*map(len, spans), *array.chunks])
-    whole = grid.transpose([axis for k in range(n_dims) for axis in (k, n_dims + k)])
-    whole = whole.reshape([len(span) * size for span, size in zip(spans, array.chunks, strict=True)])
+    joined = grid.transpose([axis for k in range(n_dims) for axis in (k, n_dims + k)])
+    joined = joined.reshape([len(span) * size for span, size in zip(spans, array.chunks, strict=True)])
     parts: list[Any] = []
     for part, length, span, size in zip(region, array.shape, spans, array.chunks, strict=True):
         start, stop, _ = part.indices(length)
         parts.append(slice(start - span.start * size, stop - span.start * size))
-    return whole[(..., *parts)]  # without the ellipsis, an array without dimensions becomes a scalar
+    return joined[(..., *parts)]  # without the ellipsis, an array without dimensions becomes a scalar
 
 
 class _Codecs:

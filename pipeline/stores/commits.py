@@ -40,16 +40,16 @@ class Commit:
         self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
         self._absent: set[str] = set()  # per-cell chunks that did not exist
-        self._stale = {key for one in planned for key in keys_of(chunks, one.panel, one.block, one.stale, "status")}
+        self._stale = {key for item in planned for key in keys_of(chunks, item.panel, item.block, item.stale, "status")}
         self._replaced: list[_Written] = []
         # an extension rewrites the chunks of a block that is shorter than the others
-        growing = [one for one in planned if one.panel.trials and len(one.block.trials) < one.panel.block_trials]
+        growing = [item for item in planned if item.panel.trials and len(item.block.trials) < item.panel.block_trials]
         keys = [
             key
-            for one in growing
-            for name, (per_trial, _) in one.panel.variables.items()
+            for item in growing
+            for name, (per_trial, _) in item.panel.variables.items()
             if per_trial and name != "status"
-            for key in keys_of(chunks, one.panel, one.block, one.settings, name)
+            for key in keys_of(chunks, item.panel, item.block, item.settings, name)
         ]
         self._batch = files.batch(files.versions(keys))
 
@@ -72,9 +72,11 @@ class Commit:
                 encoded = encode(name, _error_texts(panel, block, outcome))
             elif name != "error" and (per_trial or is_ok):
                 encoded = encode(name, self._marked(panel, name, outcome))
-            own = digests[name] = digest(next(iter(encoded.values()), None))
+            digest_of_value = digests[name] = digest(next(iter(encoded.values()), None))
             values.update(
-                (key, content) for key, content in encoded.items() if per_trial or self._is_needed(key, content, own)
+                (key, content)
+                for key, content in encoded.items()
+                if per_trial or self._is_needed(key, content, digest_of_value)
             )
         errors = () if has_error else keys_of(self._chunks, panel, block, [setting], "error")
         statuses = encode("status", outcome.status)
@@ -138,11 +140,11 @@ class Commit:
         batch.finish()
         return contents.keys()
 
-    def _is_needed(self, key: str, content: bytes, own: bytes) -> bool:
+    def _is_needed(self, key: str, content: bytes, digest_of_value: bytes) -> bool:
         """Return True if a per-cell chunk must be written, because it is missing, damaged or another one."""
-        if own in (self._present.get(key), self._of_cells.get(key)):
+        if digest_of_value in (self._present.get(key), self._of_cells.get(key)):
             return False
-        self._of_cells[key] = own
+        self._of_cells[key] = digest_of_value
         if (stored := self._files.read(key)) != content:
             self._absent |= {key} if stored is None else set()
             return True

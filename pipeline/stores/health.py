@@ -33,23 +33,23 @@ def check_block(
     """Check every chunk of one setting on one block; return the damage by variable, and the outcome unless pending."""
     problems: dict[str, Damage] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
-    found = [outcome for outcome in outcomes if outcome is not None]
-    if problems or not found:
+    present = [outcome for outcome in outcomes if outcome is not None]
+    if problems or not present:
         return problems, None
-    if len(found) < len(outcomes):
+    if len(present) < len(outcomes):
         return {
             "status": Damage("missing", "present at other values of method factors that the method does not use")
         }, None
-    for other in found[1:]:
-        for name, values in _arrays(found[0]).items():
+    for other in present[1:]:
+        for name, values in _arrays(present[0]).items():
             if not _same_bits(values, _arrays(other)[name]):
                 problems[name] = Damage(
                     "inconsistent", "differs between values of method factors that the method does not use"
                 )
     if not problems:
-        problems = _contradictions(store, panel, block, found[0])
-    is_pending = bool((found[0].status == Status.PENDING).any())
-    return problems, None if problems or is_pending else _as_declared(store, panel, found[0])
+        problems = _contradictions(store, panel, block, present[0])
+    is_pending = bool((present[0].status == Status.PENDING).any())
+    return problems, None if problems or is_pending else _as_declared(store, panel, present[0])
 
 
 def check_blocks(
@@ -107,7 +107,9 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
                 store.files.put(key, store.root.content)
                 repaired.append(key)
     coordinates = make_template(study, store.attributes)
-    files = metadata_files(store.root.content) | {k: one for k, one in coordinates.items() if not k.endswith(ROOT)}
+    files = metadata_files(store.root.content) | {
+        k: content for k, content in coordinates.items() if not k.endswith(ROOT)
+    }
     for key, expected in files.items():
         panel, _, rest = key.partition("/")
         with accessing(store.url):
@@ -152,10 +154,12 @@ def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes
     sizes = zip(starts, array.chunks, array.shape, strict=True)
     region = tuple(slice(start, min(start + size, length)) for start, size, length in sizes)
     try:
-        one, other = (store.chunks.decode(panel, name, region, {key: content}) for content in (stored, expected))
+        stored_values, expected_values = (
+            store.chunks.decode(panel, name, region, {key: content}) for content in (stored, expected)
+        )
     except DamagedChunkError:
         return False
-    return _same_bits(one, other)
+    return _same_bits(stored_values, expected_values)
 
 
 def _read(
@@ -176,8 +180,8 @@ def _read(
                 contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
                 values = store.chunks.decode(panel.name, name, region, contents)
             arrays[name] = values.reshape(values.shape[len(position) :])
-            found = store.reader.read_many(contents).values() if per_trial and None in contents.values() else ()
-            if any(content is not None for content in found):
+            others = store.reader.read_many(contents).values() if per_trial and None in contents.values() else ()
+            if any(content is not None for content in others):
                 problems[name] = Damage("inconsistent", "no block has committed the chunk")
         except DamagedChunkError as error:
             problems[name] = Damage(error.kind, "" if error.kind == "missing" else str(error))
@@ -192,7 +196,10 @@ def _read(
 def _as_declared(store: ResultStore, panel: Panel, outcome: Outcome) -> Outcome:
     """Return an outcome with measures in their declared dtypes."""
     arrays = {measure: store.array(panel.name, measure.name) for measure in panel.measures}
-    values = {one.name: as_declared(array, outcome.values[one.name], one.dtype) for one, array in arrays.items()}
+    values = {
+        measure.name: as_declared(array, outcome.values[measure.name], measure.dtype)
+        for measure, array in arrays.items()
+    }
     return Outcome(values, outcome.status, outcome.error)
 
 
@@ -222,7 +229,7 @@ def _arrays(outcome: Outcome) -> Mapping[str, np.ndarray]:
     return {**outcome.values, "status": outcome.status, "error": outcome.error}
 
 
-def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    if one.dtype.kind == "f":
-        return one.tobytes() == other.tobytes()
-    return bool(np.array_equal(one, other))
+def _same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    if first.dtype.kind == "f":
+        return first.tobytes() == second.tobytes()
+    return bool(np.array_equal(first, second))

@@ -22,8 +22,8 @@ DECLARED = "declared_dtype"
 def describe_array(dtype: str, *, is_marked: bool) -> tuple[np.dtype, Any, dict[str, Any]]:
     """Return dtype, fill value and attributes of the array of a measure, with marks of missing values or without."""
     if not is_marked:
-        given = np.dtype(dtype)
-        return given, np.nan if given.kind == "f" else given.type(0), {}
+        declared = np.dtype(dtype)
+        return declared, np.nan if declared.kind == "f" else declared.type(0), {}
     stored, missing = stored_dtype(dtype), missing_value(dtype)
     attributes: dict[str, Any] = {} if stored.kind == "f" else {FILL: missing}
     name = np.dtype(dtype).name

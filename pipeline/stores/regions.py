@@ -66,15 +66,15 @@ def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str)
 
 def fill_chunk(array: Layout, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
     """Return the single chunk that a region covers, padded with the fill value beyond the end of the array."""
-    whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
-    for part, size, length in zip(whole, array.chunks, array.shape, strict=True):
+    limits = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
+    for part, size, length in zip(limits, array.chunks, array.shape, strict=True):
         if part.start % size or part.stop != min(part.start + size, length):
             raise ValueError(
                 f"a write must cover one whole chunk, got {part.start}:{part.stop} in a dimension of {length} with "
                 f"chunks of {size}; two writers of one chunk would overwrite each other: align the trials with "
                 "block_trials"
             )
-    values = values.reshape([part.stop - part.start for part in whole])
+    values = values.reshape([part.stop - part.start for part in limits])
     if values.shape == array.chunks:
         return np.ascontiguousarray(values, array.dtype)
     chunk = np.full(array.chunks, array.fill_value, array.dtype)

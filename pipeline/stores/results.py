@@ -81,7 +81,7 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> x
         dims = array.metadata.dimension_names or ()  # type: ignore[union-attr]
         values: Any
         if name in axes:  # from the root, which has a checksum
-            values = [format_value(tuple(one)) if isinstance(one, list) else one for one in axes[name]]
+            values = [format_value(tuple(value)) if isinstance(value, list) else value for value in axes[name]]
             coordinates[name] = dims, np.array(values if dims else values[0], array.dtype), array.attrs
             continue
         stored = _Stored(store, panel, name)
@@ -119,13 +119,13 @@ class _Stored(BackendArray):
 
     def _read(self, key: tuple[int | slice, ...]) -> Any:
         ranges = [
-            range(one, one + 1) if isinstance(one, int) else range(size)[one]
-            for one, size in zip(key, self.shape, strict=True)
+            range(selection, selection + 1) if isinstance(selection, int) else range(size)[selection]
+            for selection, size in zip(key, self.shape, strict=True)
         ]
         if not all(ranges):
             return np.empty(self.shape, self.dtype)[key]
-        region = tuple(slice(min(one), max(one) + 1) for one in ranges)
-        at = (0 if isinstance(one, int) else slice(None, None, one.step) for one in key)
+        region = tuple(slice(min(positions), max(positions) + 1) for positions in ranges)
+        at = (0 if isinstance(selection, int) else slice(None, None, selection.step) for selection in key)
         return self.read(region)[tuple(at)]
 
 

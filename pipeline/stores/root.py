@@ -127,17 +127,17 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
     return f"{url} exists but is not a result store; choose another path"
 
 
-def _refuse_other_format(url: str, found: Any) -> None:
+def _refuse_other_format(url: str, stated: Any) -> None:
     readable = sorted([*COMPACT_FORMATS, *COMPACT_FORMATS.values()])
-    if found not in readable:
+    if stated not in readable:
         advice = (
-            f"read it with plain xarray, or use dpstudies {'0.1' if found < 3 else '0.2'} for it, or rerun the study "
+            f"read it with plain xarray, or use dpstudies {'0.1' if stated < 3 else '0.2'} for it, or rerun the study "
             "with another --store path"
-            if isinstance(found, int) and found < readable[0]
+            if isinstance(stated, int) and stated < readable[0]
             else "install the version of dpstudies that wrote it, or a later one"
         )
         raise BadInputError(
-            f"the store {url} has format {found}, and this version reads formats {readable[0]} to {readable[-1]}; "
+            f"the store {url} has format {stated}, and this version reads formats {readable[0]} to {readable[-1]}; "
             + advice
         )
 
@@ -177,12 +177,17 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
 def _arrays(name: str, spec: Mapping[str, Any], is_marked: bool) -> Iterator[_Array]:
     """Yield the layouts of arrays: for a measure, those per trial and per cell."""
     require_name("the name of a panel", name)
-    values = {axis: found for role in _ROLES for axis, found in spec[role].items()}
+    values = {axis: labels for role in _ROLES for axis, labels in spec[role].items()}
     for axis in (*values, *spec["dims"], *spec["measures"]):
         require_name(f"a name in panel {name}", axis)
-    for text in (*spec["method_order"], *(one for found in values.values() for one in found if isinstance(one, str))):
+    for text in (
+        *spec["method_order"],
+        *(label for labels in values.values() for label in labels if isinstance(label, str)),
+    ):
         require_text(f"a label in panel {name}", text)
-    sizes = dict.fromkeys(spec["dims"], len(spec["method_order"])) | {axis: len(one) for axis, one in values.items()}
+    sizes = dict.fromkeys(spec["dims"], len(spec["method_order"])) | {
+        axis: len(labels) for axis, labels in values.items()
+    }
     trials = {} if spec["trials"] is None else {"trial": require_integer("trials", spec["trials"], 1, MAX_TRIALS)}
     block = require_integer("block_trials", spec["block_trials"], 1, MAX_TRIALS)
     n_blocks = math.prod(sizes[dim] for dim in spec["dims"]) * -(-trials.get("trial", 1) // block)
@@ -204,7 +209,8 @@ def _arrays(name: str, spec: Mapping[str, Any], is_marked: bool) -> Iterator[_Ar
     yield variable("error", [], trials, "string")
     yield variable("status", [], trials, "int8")
     measures = {
-        key: Measure(key, "", dims=tuple(one["dims"]), dtype=one["dtype"]) for key, one in spec["measures"].items()
+        key: Measure(key, "", dims=tuple(measure["dims"]), dtype=measure["dtype"])
+        for key, measure in spec["measures"].items()
     }
     require_block_size(name, block, measures.values(), sizes)
     for key, measure in measures.items():
@@ -228,7 +234,7 @@ def _is_one_of(document: Mapping[str, Any], arrays: list[_Array]) -> bool:
     if codecs[0]["name"] == "sharding_indexed":
         outer, inner, n_codecs = chunk, codecs[0]["configuration"], len(codecs)
         codecs, chunk = inner["codecs"], inner["chunk_shape"]
-        if n_codecs > 1 or any(whole % size for whole, size in zip(outer, chunk, strict=True)):
+        if n_codecs > 1 or any(outer_size % size for outer_size, size in zip(outer, chunk, strict=True)):
             return False
     names, is_small = tuple(codec["name"] for codec in codecs), 0 < math.prod(chunk) <= _MOST_PER_CHUNK
     return (
@@ -248,8 +254,8 @@ def _is_one_of(document: Mapping[str, Any], arrays: list[_Array]) -> bool:
 
 def metadata_files(root: bytes) -> dict[str, bytes]:
     """Return the metadata files of all groups and arrays by key, from the consolidated metadata of a root."""
-    found = {}
+    files = {}
     for path, document in json.loads(root)["consolidated_metadata"]["metadata"].items():
         document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
-    return found
+        files[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
+    return files

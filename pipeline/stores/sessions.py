@@ -39,11 +39,13 @@ _IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
 _NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
 _TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
 _FIELDS: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda one: _TIME.fullmatch(one)),
-    **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda one: isinstance(one, str)),
-    **dict.fromkeys(["study_reference", "study_file_sha256", "study_code_sha256"], lambda one: isinstance(one, str)),
-    **dict.fromkeys(["at_most", "within", "cpu_count"], lambda one: one is None or abs(one) < 2**63),
-    "panels": lambda one: isinstance(one, list) and all(isinstance(name, str) for name in one),
+    **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda value: _TIME.fullmatch(value)),
+    **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda value: isinstance(value, str)),
+    **dict.fromkeys(
+        ["study_reference", "study_file_sha256", "study_code_sha256"], lambda value: isinstance(value, str)
+    ),
+    **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
+    "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
@@ -99,9 +101,15 @@ class Session:
             return None
         try:
             copies = _copies(files)
-            earlier = [one for one in range(1, number) if one not in copies]  # a process may end before it copies
-            found = files.read_many(map(_key, earlier))
-            intact = {one: stored for one in earlier if (stored := _intact(one, found[_key(one)]))}
+            earlier = [
+                earlier_number for earlier_number in range(1, number) if earlier_number not in copies
+            ]  # a process may end before it copies
+            contents = files.read_many(map(_key, earlier))
+            intact = {
+                earlier_number: stored
+                for earlier_number in earlier
+                if (stored := _intact(earlier_number, contents[_key(earlier_number)]))
+            }
             _put_copies(files, {**intact, **copies, number: complete})
         except OSError:
             files.remove([_key(number)])
@@ -197,7 +205,7 @@ def sessions_of(files: Files) -> list[dict[str, Any]]:
 
 def record_files(records: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
     """Return the files of records of ended sessions, which are numbered from 1."""
-    numbered = {n: {**one, "id": f"{n:06}{one['id'][6:]}"} for n, one in enumerate(records, start=1)}
+    numbered = {n: {**record, "id": f"{n:06}{record['id'][6:]}"} for n, record in enumerate(records, start=1)}
     copies = {str(number): record for number, record in numbered.items()}
     return {_key(number): seal(record) for number, record in numbered.items()} | {SESSION_COPIES: seal(copies)}
 
@@ -242,12 +250,12 @@ def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
 
 def _copies(files: Files) -> dict[int, dict[str, Any]]:
     """Return the valid copies of the records by number; none if their file is damaged."""
-    found = {
+    copies = {
         int(name): record
         for name, record in (unseal(files.read(SESSION_COPIES)) or {}).items()
         if _NUMBER.fullmatch(name)
     }
-    return {number: record for number, record in found.items() if _is_valid(number, record)}
+    return {number: record for number, record in copies.items() if _is_valid(number, record)}
 
 
 def _put_copies(files: Files, records: Mapping[int, Mapping[str, Any]]) -> None:
@@ -398,8 +406,8 @@ def _state(record: Mapping[str, Any] | None) -> str:
     if process["machine"] != _machine():
         return "unknown"
     try:
-        found = psutil.Process(process["pid"])
-        has_restarted, status = _has_restarted(process, found.create_time()), found.status()
+        running = psutil.Process(process["pid"])
+        has_restarted, status = _has_restarted(process, running.create_time()), running.status()
         if has_restarted or status == psutil.STATUS_ZOMBIE:
             return "over"
         is_suspended = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)

@@ -55,9 +55,9 @@ class _Encoded(ArrayBytesCodec):
 
 def _open_shard(counts: tuple[int, ...], contents: list[Any], files: dict[str, Any]) -> zarr.Array:
     """Return an array of numbers of encoded chunks, 0 for absent ones, that is one shard, the file `_key_of`."""
-    ones, codec = (1,) * len(counts), _Encoded(contents)
+    single, codec = (1,) * len(counts), _Encoded(contents)
     kind: Any = {"dtype": np.int64, "fill_value": 0, "serializer": codec, "compressors": None}
-    return zarr.create_array(MemoryStore(files), shape=counts, chunks=ones, shards=counts, **kind)
+    return zarr.create_array(MemoryStore(files), shape=counts, chunks=single, shards=counts, **kind)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def read_shard(content: bytes, counts: tuple[int, ...]) -> dict[tuple[int, ...],
 
 def shard_counts(array: zarr.Array) -> tuple[int, ...]:
     """Return the number of chunks per shard along each dimension; an empty tuple for an array without shards."""
-    return tuple(whole // size for whole, size in zip(array.shards or (), array.chunks, strict=False))
+    return tuple(shard_size // size for shard_size, size in zip(array.shards or (), array.chunks, strict=False))
 
 
 def iterate_shards(array: zarr.Array) -> Iterator[tuple[str, Region]]:
@@ -138,12 +138,12 @@ class ShardReader:
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return encoded chunks by key; a shard is read as a whole."""
-        found: dict[str, bytes | None] = {}
+        contents: dict[str, bytes | None] = {}
         for key in keys:
             panel, name, *place = key.split("/")
             counts = self._counts(panel, name) if len(place) > 1 else ()  # no session or array without dimensions
             if not counts:
-                found[key] = self._files.read(key)
+                contents[key] = self._files.read(key)
                 continue
             indices = list(map(int, place[1:]))
             shard = "/".join([panel, name, "c", *(str(k // n) for k, n in zip(indices, counts, strict=True))])
@@ -151,10 +151,10 @@ class ShardReader:
                 with self._lock:  # threads that need the same shard read it once
                     chunks = self._shard(shard, counts)
                 content = chunks.get(tuple(k % n for k, n in zip(indices, counts, strict=True)))
-                found[key] = None if content is None else content.to_bytes()
+                contents[key] = None if content is None else content.to_bytes()
             except DamagedChunkError:
-                found[key] = b""
-        return found
+                contents[key] = b""
+        return contents
 
     def _read_shard(self, shard: str, counts: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
         content = self._files.read(shard)

@@ -88,7 +88,9 @@ class ResultStore:
     def asked(self) -> dict[str, Asked]:
         """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
         sessions = self.sessions
-        last: dict[str, Any] = next((one for one in reversed(sessions) if RECORD in one or is_lost(one)), {})
+        last: dict[str, Any] = next(
+            (session for session in reversed(sessions) if RECORD in session or is_lost(session)), {}
+        )
         if not self._is_checked and (is_lost(last) or not has_copies(self.files)):
             lost = f"the copies of records, {SESSION_COPIES},"
             lost = f"the record {last['damaged']} and its copy" if is_lost(last) else lost
@@ -97,15 +99,15 @@ class ResultStore:
                 f"after: {self._repair}"
             )
         try:
-            found = read_asked(sessions)
-            if any(one.trials.ndim != len(self.spec["panels"][panel]["dims"]) for panel, one in found.items()):
+            asked = read_asked(sessions)
+            if any(numbers.trials.ndim != len(self.spec["panels"][panel]["dims"]) for panel, numbers in asked.items()):
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise BadInputError(
                 f"the store {self.url} cannot have been written by this package, since its record of the trials asked "
                 "for is invalid; compute it again, or obtain it again from its origin"
             ) from error
-        return found
+        return asked
 
     def asked_trials(self, panel: Panel) -> np.ndarray:
         """Return the numbers of trials asked for, shape (cell, setting)."""
@@ -125,8 +127,11 @@ class ResultStore:
     def others(self, panel: str) -> np.ndarray:
         """Return a mask of the blocks of other shares, shape (cell, block)."""
         shapes = {
-            name: (math.prod(map(len, one["factors"].values())), -(-(one["trials"] or 1) // one["block_trials"]))
-            for name, one in self.spec["panels"].items()
+            name: (
+                math.prod(map(len, panel_spec["factors"].values())),
+                -(-(panel_spec["trials"] or 1) // panel_spec["block_trials"]),
+            )
+            for name, panel_spec in self.spec["panels"].items()
         }
         return np.zeros(shapes[panel], bool) if self.share is None else self.share.others(panel, shapes)
 
@@ -134,8 +139,8 @@ class ResultStore:
     def _inapplicable(self) -> dict[str, int]:
         """Number of statuses of methods that do not apply, by panel; empty for stores of earlier versions."""
         try:
-            found = json.loads(self.attributes.get(INAPPLICABLE, "{}"))
-            return {panel: int(n) for panel, n in found.items()}
+            counts = json.loads(self.attributes.get(INAPPLICABLE, "{}"))
+            return {panel: int(n) for panel, n in counts.items()}
         except (ValueError, TypeError, AttributeError, OverflowError):
             return {}
 
@@ -202,13 +207,13 @@ class ResultStore:
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
         """Write the template of a study, or complete an interrupted creation; no block is written before the root."""
         files = session.files
-        found = read_root(files)
-        if found is not None:
-            if found.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
+        begun = read_root(files)
+        if begun is not None:
+            if begun.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
                 raise BadInputError(
                     f"{files.url} contains an unfinished store with a different spec; choose another path"
                 )
-            attributes = found.attributes  # attributes written by the session that began to create the store
+            attributes = begun.attributes  # attributes written by the session that began to create the store
         return cls(files, write_template(files, study, attributes))
 
     def grow(self, session: Session, study: Study, attributes: Mapping[str, Any] | None = None) -> "ResultStore":
@@ -274,51 +279,54 @@ class ResultStore:
         with self.reading():
             contents = self.encoded(panel, name, region)
             values = self.chunks.decode(panel, name, region, contents)
-        found = values.astype(float)
-        found[find_missing(array, values)] = np.nan
-        dims, of_status = (one.metadata.dimension_names or () for one in (array, status))  # type: ignore[union-attr]
+        numbers = values.astype(float)
+        numbers[find_missing(array, values)] = np.nan
+        dims, of_status = (variable.metadata.dimension_names or () for variable in (array, status))  # type: ignore[union-attr]
         if dims[: status.ndim] == of_status:  # a killed command may leave numbers of trials that are not ok
-            found[self.values(panel, "status", region[: status.ndim]) != Status.OK] = np.nan
+            numbers[self.values(panel, "status", region[: status.ndim]) != Status.OK] = np.nan
         else:  # one chunk per cell and setting, which no block has committed if no trial is ok
             is_absent = [contents[key] is None for key in self.chunks.keys(panel, name, region)]
-            found[np.reshape(is_absent, found.shape[: status.ndim - 1])] = np.nan
-        return found
+            numbers[np.reshape(is_absent, numbers.shape[: status.ndim - 1])] = np.nan
+        return numbers
 
     def encoded(self, panel: str, name: str, region: Region, trials: slice = slice(None)) -> dict[str, bytes | None]:
         """Return the chunks of a region by key, None if no block has committed one, statuses without digests."""
         keys, status = self.chunks.keys(panel, name, region), self.array(panel, "status")
         if name == "status":
             return self.binding.statuses(self.reader.read_many(keys))
-        has_trials = ["trial" in (one.metadata.dimension_names or ()) for one in (status, self.array(panel, name))]  # type: ignore[union-attr]
+        has_trials = [
+            "trial" in (variable.metadata.dimension_names or ())  # type: ignore[union-attr]
+            for variable in (status, self.array(panel, name))
+        ]
         owners = region[: status.ndim] if has_trials[0] == has_trials[1] else (*region[: status.ndim - 1], trials)
         for _ in range(_MOST_READS):
             allowed = self._digests(panel, name, owners, len(keys))
             wanted = [key for key, digests in zip(keys, allowed, strict=True) if digests - {ABSENT}]
-            found = dict.fromkeys(keys) | self.reader.read_many(wanted)
-            damaged = [key for key, digests in zip(keys, allowed, strict=True) if digest(found[key]) not in digests]
+            contents = dict.fromkeys(keys) | self.reader.read_many(wanted)
+            damaged = [key for key, digests in zip(keys, allowed, strict=True) if digest(contents[key]) not in digests]
             if not damaged or allowed == self._digests(panel, name, owners, len(keys)):
                 break  # otherwise, a block was replaced meanwhile
         for key in damaged:
-            content = found[key]
+            content = contents[key]
             if content is None and key not in wanted:
                 continue  # no block has committed the chunk
             if content is None:
                 raise DamagedChunkError(f"{key} is missing", "missing")
             remove_checksum(content, key)
             raise DamagedChunkError(f"{key} is not the chunk that its block committed", "inconsistent")
-        return found
+        return contents
 
     def _digests(self, panel: str, name: str, owners: Region, n_keys: int) -> list[set[bytes]]:
         """Return the digests that the statuses of a region allow for each of the chunks which they commit."""
         keys = self.chunks.keys(panel, "status", owners)
         per_chunk = len(keys) // n_keys
-        found: list[set[bytes]] = [set() for _ in range(n_keys)]
+        allowed: list[set[bytes]] = [set() for _ in range(n_keys)]
         for start in range(0, len(keys), SLAB_CHUNKS):
             contents = self.reader.read_many(keys[start : start + SLAB_CHUNKS])
             for k, key in enumerate(keys[start : start + SLAB_CHUNKS], start):
                 if (content := contents[key]) is not None:
-                    found[k // per_chunk].update(self.binding.digests(name, key, content))
-        return found if per_chunk == 1 else [one - {ABSENT} for one in found]
+                    allowed[k // per_chunk].update(self.binding.digests(name, key, content))
+        return allowed if per_chunk == 1 else [digests - {ABSENT} for digests in allowed]
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
@@ -355,13 +363,13 @@ class ResultStore:
             states[not_asked] = COMMITTED
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), panel.n_blocks
         states = states if panel.trials is not None else states[..., None]
-        found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
+        of_blocks = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
         for k, setting in enumerate(panel.settings()):
             of_setting = states[(slice(None),) * axes + setting_index(panel, setting)].reshape(n_cells, -1, n_blocks)
             # after a crash, some positions of a setting may be committed and others absent
             is_mixed = (of_setting == UNWRITTEN).any(axis=1) & (of_setting != UNWRITTEN).any(axis=1)
-            found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
-        return found
+            of_blocks[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
+        return of_blocks
 
     def count(self, panel: str) -> dict[Status, int]:
         """Count the trials of a panel by status, over all its cells and settings."""

@@ -60,12 +60,12 @@ def root_attributes(study: Study) -> dict[str, Any]:
 
 def audit_methods(study: Study, stored: Mapping[str, Any]) -> dict[str, str]:
     """Return the root attribute with the results of `Method.audit` by panel and method; stored results are kept."""
-    found: dict[str, Any] = json.loads(stored.get(AUDITS, "{}"))
+    audits: dict[str, Any] = json.loads(stored.get(AUDITS, "{}"))
     for panel in study.panels:
         for method in panel.methods:
-            if method.audit is not None and method.name not in found.get(panel.name, {}):
-                found.setdefault(panel.name, {})[method.name] = dict(method.audit(panel))
-    return {AUDITS: json.dumps(found)} if found else {}
+            if method.audit is not None and method.name not in audits.get(panel.name, {}):
+                audits.setdefault(panel.name, {})[method.name] = dict(method.audit(panel))
+    return {AUDITS: json.dumps(audits)} if audits else {}
 
 
 def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
@@ -121,9 +121,9 @@ def _create_panel(root: zarr.Group, panel: Panel, audits: Mapping[str, Any], is_
         sizes = {axis.name: len(axis.values) for axis in panel.outputs}
         trial = ("trial",) if per_trial and panel.trials is not None else ()
         dims = (*(axis.name for axis in grid), *trial, *outputs)
-        whole = tuple(sizes[dim] for dim in outputs)
-        shape = (*(len(axis.values) for axis in grid), *(panel.n_trials for _ in trial), *whole)
-        chunks = (*(1 for _ in grid), *(panel.block_trials for _ in trial), *whole)
+        output_sizes = tuple(sizes[dim] for dim in outputs)
+        shape = (*(len(axis.values) for axis in grid), *(panel.n_trials for _ in trial), *output_sizes)
+        chunks = (*(1 for _ in grid), *(panel.block_trials for _ in trial), *output_sizes)
         _create(group, name, dims, shape, chunks, **rest)
 
     for measure in panel.measures:
@@ -148,7 +148,7 @@ def _describe_methods(panel: Panel, audits: Mapping[str, Any]) -> dict[str, str]
     }
     if audits:
         lines[AUDITS] = [json.dumps(audits)]
-    return {name: "\n".join(found) for name, found in lines.items() if found}
+    return {name: "\n".join(sentences) for name, sentences in lines.items() if sentences}
 
 
 def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, attributes: dict[str, str]) -> None:
