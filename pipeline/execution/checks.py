@@ -23,7 +23,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.in_flight import TasksInFlight, translating_losses
 from pipeline.execution.isolate import End, children_of
-from pipeline.execution.tasks import on_worker, shipped_task
+from pipeline.execution.tasks import on_worker, registered_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
 from pipeline.stores.store import ResultStore
@@ -64,7 +64,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     """Load a study on a worker; return a one-line error message, or an empty string on success."""
     where = f"worker {get_worker().address}"
     try:
-        study = shipped_task(run).source.load().from_spec(spec)
+        study = registered_task(run).source.load().from_spec(spec)
     except BaseException as error:  # this thread receives no interrupt
         return f"{where} cannot load the study: {explain(error)}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
@@ -78,7 +78,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
 @on_worker
 def open_store(run: str, session: str) -> str:
     """Open the store of a session on a worker; return a one-line error message, or an empty string on success."""
-    task = shipped_task(run, session)
+    task = registered_task(run, session)
     try:
         task.opened()
     except (BadInputError, OSError) as error:
@@ -202,7 +202,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)
-        for (setting, outcome), limit in zip(stored, store.asked_trials(panel)[block.cell], strict=True)
+        for (setting, outcome), limit in zip(stored, store.requested_trials(panel)[block.cell], strict=True)
     ]
 
 
@@ -262,7 +262,7 @@ def refuse_unseeded(client: Client, run: str, study: Study, compared: Collection
 @on_worker
 def repeat_trial(run: str, spec: dict[str, Any], trial: FirstTrial, is_apart: bool) -> str:
     """Evaluate methods twice on a trial, as `find_unseeded`, in a child process if there is a time limit."""
-    task = shipped_task(run)
+    task = registered_task(run)
     study = task.source.load().from_spec(spec)
     if not is_apart and task.time_limit is None:
         return find_unseeded(study, trial)
@@ -273,7 +273,7 @@ def repeat_trial(run: str, spec: dict[str, Any], trial: FirstTrial, is_apart: bo
 @on_worker
 def compare_numbers(run: str, block: Block, setting: int) -> str:
     """Recompute one setting of a block on a worker; describe differences from the store, or return an empty string."""
-    study, store = shipped_task(run).stored()
+    study, store = registered_task(run).stored()
     panel = study.panel(block.panel)
     chosen = panel.settings()[setting]
     again = Rerun(panel, chosen, evaluate_block(study, block, [chosen])[0], store.read(panel, block, chosen))

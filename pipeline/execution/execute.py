@@ -79,15 +79,15 @@ class Window:
             self._is_adaptive, self._shortest = bool(cluster.adapt), _SHORTEST_SECONDS
             self._target = parse_timedelta(cluster.adapt.get("target_duration") or target)
             self._unknown = _UNKNOWN_SECONDS
-        self._asked = -math.inf
+        self._updated = -math.inf
         self._task_seconds: float | None = None
         self.n_threads = 1
 
     def update(self) -> None:
         """Update the number of threads, at most once per second."""
-        if time.monotonic() - self._asked > _ASK_SECONDS:
+        if time.monotonic() - self._updated > _ASK_SECONDS:
             self.n_threads = most_threads(self._cluster, self._client)
-            self._asked = time.monotonic()
+            self._updated = time.monotonic()
 
     def note_task(self, seconds: float) -> None:
         """Record the duration of a task."""

@@ -37,7 +37,7 @@ _holders: Counter[str] = Counter()  # number of workers per run in this process
 _lock = threading.Lock()
 
 
-class ShippedTask(WorkerPlugin):
+class RegisteredTask(WorkerPlugin):
     """Worker plugin that registers the task of a run on all current and future workers."""
 
     def __init__(self, task: Task) -> None:
@@ -68,7 +68,7 @@ def plugin_name(run: str) -> str:
     return f"dpstudies-{run}"
 
 
-def shipped_task(run: str, session: str = "") -> Task:
+def registered_task(run: str, session: str = "") -> Task:
     """Return the task that is registered in this worker process for a run, with the identifier of a session."""
     try:
         return replace(_tasks[run], session=session)
@@ -77,20 +77,20 @@ def shipped_task(run: str, session: str = "") -> Task:
 
 
 @contextmanager
-def shipped(client: Client, task: Task) -> Iterator[None]:
+def registered(client: Client, task: Task) -> Iterator[None]:
     """Register a task on all current and future workers of a cluster, and remove it at the end."""
     address, security = client.scheduler.address, client.security
     try:
-        client.register_plugin(ShippedTask(task))
+        client.register_plugin(RegisteredTask(task))
         yield
     finally:
-        unship(client, task.run)
+        unregister(client, task.run)
         if client.status in ("closing", "closed"):  # the user has closed the client, or the scheduler has ended
             with suppress(Exception), closing(_short_client(address, security)) as other:
-                unship(other, task.run)
+                unregister(other, task.run)
 
 
-def unship(client: Client, run: str) -> None:
+def unregister(client: Client, run: str) -> None:
     """Remove a run from the workers, if the scheduler responds."""
     if client.status == "running":
         with suppress(Exception):
@@ -124,7 +124,7 @@ def compute(
     run: str, session: str, runs: tuple[Run, ...], budget: int | None, is_suspect: bool = False
 ) -> list[Receipt]:
     """Compute a batch of work, in child processes if it is suspect or has a time limit, and commit it as a whole."""
-    task = shipped_task(run, session)
+    task = registered_task(run, session)
     study, store = task.opened()
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []

@@ -16,8 +16,8 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
-from pipeline.stores.asked import Asked
 from pipeline.stores.regions import count_positions
+from pipeline.stores.requested import RequestedTrials
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
@@ -86,7 +86,7 @@ class PendingWork:
         study: Study,
         store: ResultStore | None,
         retry: Collection[Status] = (),
-        asked: Mapping[str, Asked] | None = None,
+        requested: Mapping[str, RequestedTrials] | None = None,
         first: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.study = study
@@ -95,7 +95,7 @@ class PendingWork:
         self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `ResultStore.scan`
         for panel in reversed(study.panels):
             shape = len(panel.cells()), panel.n_blocks, len(panel.settings())
-            states = np.full(shape, UNWRITTEN, np.uint8) if store is None else store.scan(panel, retry, asked)
+            states = np.full(shape, UNWRITTEN, np.uint8) if store is None else store.scan(panel, retry, requested)
             self._panels[panel.name] = panel, states
 
     @property

@@ -16,8 +16,8 @@ from pipeline.errors import BadInputError, require_known
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.results.verdicts import LookHistory, judge_look, summarise_panel
-from pipeline.stores.asked import Stop
 from pipeline.stores.regions import positions
+from pipeline.stores.requested import Stop
 from pipeline.stores.store import ResultStore
 
 Grids = Mapping[str, np.ndarray]
@@ -37,9 +37,9 @@ class Assessment:
     ratios: np.ndarray  # order in which further trials are added: the largest first
 
     @classmethod
-    def without_target(cls, asked: np.ndarray) -> "Assessment":
+    def without_target(cls, requested: np.ndarray) -> "Assessment":
         """Return the state before any target is assessed, given the numbers of trials asked for."""
-        return cls(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
+        return cls(requested.copy(), np.full(requested.shape, int(Stop.NO_TARGET)), np.zeros(requested.shape))
 
 
 class PrecisionGoal:
@@ -55,11 +55,11 @@ class PrecisionGoal:
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
         targets = resolve_target(self._target, study)
-        return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
+        return {name: self._assess(store, targets[name], requested) for name, requested in trials.items()}
 
-    def _assess(self, store: ResultStore, target: PanelTarget, asked: np.ndarray) -> Assessment:
-        assessment = Assessment.without_target(asked)
-        reached = assess_items(store, target, asked, self.reached)
+    def _assess(self, store: ResultStore, target: PanelTarget, requested: np.ndarray) -> Assessment:
+        assessment = Assessment.without_target(requested)
+        reached = assess_items(store, target, requested, self.reached)
         self.reached |= reached
         for (_, cell, item), (n, precision) in reached.items():
             stop, wanted = _next_step(precision, n)
@@ -153,10 +153,10 @@ class ClaimsGoal:
 
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Judge the claims that are not decided, and return the state of each panel with trials."""
-        sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
+        sizes = {name: int(requested.max(initial=0)) for name, requested in trials.items()}
         look, decided = self._looks.note(sizes), self._looks.decided
         summaries = {panel.name: summarise_panel(store, panel) for panel in study.panels}
-        assessments = {name: Assessment.without_target(asked) for name, asked in trials.items()}
+        assessments = {name: Assessment.without_target(requested) for name, requested in trials.items()}
         self._open = []
         for claim in self._claims:
             if claim.name not in decided:
@@ -222,13 +222,13 @@ def whole_blocks(panel: Panel, trials: Any) -> Any:
     return -(-trials // panel.block_trials) * panel.block_trials
 
 
-def assess_items(store: ResultStore, target: PanelTarget, asked: np.ndarray, before: Precisions) -> Precisions:
+def assess_items(store: ResultStore, target: PanelTarget, requested: np.ndarray, before: Precisions) -> Precisions:
     """Return the precision of each cell and item of a target, as `before` for the same number of trials asked for."""
     panel, precisions = target.panel, Precisions()
     for cell in range(len(panel.cells())):
         for item in target.items:
             if panel.applicable[cell, list(item)].all():
-                at, n = (panel.name, cell, item), int(asked[cell, list(item)].min())
+                at, n = (panel.name, cell, item), int(requested[cell, list(item)].min())
                 known = before[at] if at in before and before[at][0] == n else None
                 precisions[at] = known or (n, target.assess(read_draws(store, panel, target.measure, cell, item, n)))
     return precisions
@@ -276,21 +276,21 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
         return []
     reached = []
     for name, target in resolve_target(parse_target(targets[-1]), study).items():
-        asked = store.asked_trials(target.panel)
+        requested = store.requested_trials(target.panel)
         finite = {
             at: (n, precision)
-            for at, (n, precision) in assess_items(store, target, asked, {}).items()
+            for at, (n, precision) in assess_items(store, target, requested, {}).items()
             if np.isfinite(precision.error)
         }
         if not finite:
             continue
         (_, cell, item), (_, widest) = max(finite.items(), key=lambda entry: entry[1][1].ratio)
-        more = np.zeros_like(asked)
+        more = np.zeros_like(requested)
         for (_, at, settings), (n, precision) in finite.items():
             half = max(2 * precision.error / precision.bound, precision.ratio) if precision.bound else math.inf
             extra = max(0, required_trials(n, half) - n)
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
         where = target.panel.describe(cell, item)
-        reached.append(Reached(name, where, widest, targets[-1], int(asked.sum()), int(more.sum())))
+        reached.append(Reached(name, where, widest, targets[-1], int(requested.sum()), int(more.sum())))
     return reached

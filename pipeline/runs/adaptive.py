@@ -23,7 +23,7 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import TargetNotReachedError
-from pipeline.execution.tasks import shipped
+from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
 from pipeline.precision.goals import Assessment, ClaimsGoal, Goal, PrecisionGoal, whole_blocks
@@ -33,7 +33,7 @@ from pipeline.runs.options import RunOptions
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
 from pipeline.runs.session import execute_in, session_on
-from pipeline.stores.asked import Asked, RecordedGoal, Stop, record_asked
+from pipeline.stores.requested import RecordedGoal, RequestedTrials, Stop, record_requested
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
@@ -118,21 +118,23 @@ class AdaptiveRun:
         if options.at_most is not None:
             start.extended(declared, options.at_most, {}, panels)  # raises for a number that is too small or too large
         self._limits: dict[str, int] = {}
-        self._asked: _Grid = {}
+        self._requested: _Grid = {}
         for panel in (panel for panel in chosen.panels if panel.trials is not None):
             name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
             self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
-            before = np.zeros(shape, int) if held is None else held.asked_trials(panel)
+            before = np.zeros(shape, int) if held is None else held.requested_trials(panel)
             least = whole_blocks(panel, np.maximum(before, self._goal.min_trials))
-            self._asked[name] = np.minimum(least, self._limits[name])
+            self._requested[name] = np.minimum(least, self._limits[name])
         self._others = (
-            {} if held is None else {name: asked for name, asked in held.asked.items() if name not in self._asked}
+            {}
+            if held is None
+            else {name: trials for name, trials in held.requested.items() if name not in self._requested}
         )
-        self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in self._asked.items()}
+        self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in self._requested.items()}
         self._study = self._fitted(start)
         self._clock = _Clock(math.inf if options.within is None else options.within)
         goal = RecordedGoal(text, options.at_most, options.within, panels, is_open=True, unmet="")
-        self._plan = replace(plan, study=self._study, asked=self._all_asked(), goal=goal)
+        self._plan = replace(plan, study=self._study, requested=self._all_requested(), goal=goal)
 
     def run(self) -> ResultStore:
         """Compute rounds until the goal is reached or the budget is spent, beginning with pending work."""
@@ -142,16 +144,16 @@ class AdaptiveRun:
             with shown(self._plan.options.progress) as progress:
                 self._compute(client, task, works, progress, session)
                 while True:
-                    assessed = self._goal.assess(store, self._study, self._asked)
+                    assessed = self._goal.assess(store, self._study, self._requested)
                     widest = self._ask(assessed)
-                    session.update(record_asked(self._all_asked()) | self._goal.record())
+                    session.update(record_requested(self._all_requested()) | self._goal.record())
                     if not widest:
                         break
                     if not store.holds(self._study):
                         store = retried(store.grow, session, self._study)
                     task = replace(task, spec_sha256=sha256(canonical_json(self._study.spec())), run=uuid.uuid4().hex)
-                    works = PendingWork(self._study, store, asked=self._all_asked(), first=widest)
-                    with shipped(client, task):
+                    works = PendingWork(self._study, store, requested=self._all_requested(), first=widest)
+                    with registered(client, task):
                         self._compute(client, task, works, progress, session)
             if unmet := self._goal.unmet(self._study):
                 session.update({"unmet": unmet})
@@ -178,13 +180,13 @@ class AdaptiveRun:
         with self._clock.round(works.n_evaluations):
             execute_in(session, self._plan, client, task, works, on_receipt)
 
-    def _all_asked(self) -> dict[str, Asked]:
+    def _all_requested(self) -> dict[str, RequestedTrials]:
         """Return the numbers of trials asked for in all panels."""
-        asked_here = {
-            name: Asked.of_settings(self._study.panel(name), grid, self._stopped[name])
-            for name, grid in self._asked.items()
+        requested_here = {
+            name: RequestedTrials.of_settings(self._study.panel(name), grid, self._stopped[name])
+            for name, grid in self._requested.items()
         }
-        return {**self._others, **asked_here}
+        return {**self._others, **requested_here}
 
     def _ask(self, assessed: Mapping[str, Assessment]) -> list[tuple[str, int]]:
         """Ask for trials, the widest first, as far as the budget allows; return panels and cells in this order."""
@@ -193,25 +195,25 @@ class AdaptiveRun:
             self._stopped[name] = assessment.stopped.copy()
             wanted = np.minimum(whole_blocks(self._study.panel(name), assessment.wanted), self._limits[name])
             for cell, k in np.argwhere(assessment.stopped == Stop.NOT_YET):
-                if wanted[cell, k] > self._asked[name][cell, k]:
+                if wanted[cell, k] > self._requested[name][cell, k]:
                     entries.append((-assessment.ratios[cell, k], name, int(cell), int(k), int(wanted[cell, k])))
                 else:
                     self._stopped[name][cell, k] = Stop.TRIALS_SPENT
         left = self._clock.left
         order: dict[tuple[str, int], None] = {}
         for _, name, cell, k, n_trials in sorted(entries):
-            left -= self._clock.seconds(name, n_trials - int(self._asked[name][cell, k]))
+            left -= self._clock.seconds(name, n_trials - int(self._requested[name][cell, k]))
             if left < 0:
                 self._stopped[name][cell, k] = Stop.TIME_SPENT
             else:
-                self._asked[name][cell, k] = n_trials
+                self._requested[name][cell, k] = n_trials
                 order[name, cell] = None
         self._study = self._fitted(self._study)
         return list(order)
 
     def _fitted(self, study: Study) -> Study:
         """Return the study with trial axes for the asked trials; shorter numbers end with a whole block."""
-        axes = {name: max(int(grid.max()), study.panel(name).n_trials) for name, grid in self._asked.items()}
-        for name, grid in self._asked.items():
-            self._asked[name] = np.minimum(whole_blocks(study.panel(name), grid), axes[name])
+        axes = {name: max(int(grid.max()), study.panel(name).n_trials) for name, grid in self._requested.items()}
+        for name, grid in self._requested.items():
+            self._requested[name] = np.minimum(whole_blocks(study.panel(name), grid), axes[name])
         return study.with_trials(axes)

@@ -11,7 +11,7 @@ from pipeline.declare.study import Study, differences
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
 from pipeline.redact import text_of
-from pipeline.stores.asked import read_goal
+from pipeline.stores.requested import read_goal
 from pipeline.stores.store import ResultStore
 
 _DIGITS = 12  # number of digits of a hash in messages

@@ -20,7 +20,7 @@ from pipeline.errors import BadInputError
 from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.options import OTHERS_THAN_UNTIL, RunOptions, StudyLike
 from pipeline.runs.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec, study_of
-from pipeline.stores.asked import Asked, RecordedGoal, read_goal
+from pipeline.stores.requested import RecordedGoal, RequestedTrials, read_goal
 from pipeline.stores.sessions import number_of
 from pipeline.stores.store import ResultStore, find_to_change, open_to_change
 
@@ -45,7 +45,7 @@ class RunPlan:
     path: str | os.PathLike[str]
     existing: ResultStore | None
     options: RunOptions
-    asked: Mapping[str, Asked] | None = None  # by panel; None for the numbers of trials that the store records
+    requested: Mapping[str, RequestedTrials] | None = None  # by panel; None for the stored numbers
     goal: RecordedGoal | None = None  # to record for a run until a target
     driver: Driver = field(default_factory=Driver)
 
@@ -62,7 +62,7 @@ class RunPlan:
         """Pending work of a store with the spec of the study, or None if there is no such store."""
         if self.existing is None or not self.existing.holds(self.study):
             return None
-        return PendingWork(self.study, self.existing, self.retry, self.asked)
+        return PendingWork(self.study, self.existing, self.retry, self.requested)
 
     @property
     def is_done(self) -> bool:
@@ -75,7 +75,7 @@ class RunPlan:
         if self.pending is not None and number == self.pending.last_session + 1:
             return self.pending
         is_new = self.existing is None and number == 1 and self.options.share is None
-        return PendingWork(self.study, None if is_new else store, self.retry, self.asked)
+        return PendingWork(self.study, None if is_new else store, self.retry, self.requested)
 
 
 def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
@@ -94,7 +94,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
             if not options.accept_edited_study:
                 refuse_edited(existing, source)
     source.trust()
-    return RunPlan(source, configured, store, existing, replace(options, panels=()), asked={})
+    return RunPlan(source, configured, store, existing, replace(options, panels=()), requested={})
 
 
 def plan_resumption(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> RunPlan:
@@ -109,7 +109,7 @@ def plan_extension(study: StudyLike | None, store: str | os.PathLike[str], optio
     """Return the plan of further trials, values or methods in a store."""
     if options.until is not None and options.values:
         raise BadInputError(OTHERS_THAN_UNTIL)
-    existing, asked = open_to_change(store), None
+    existing, requested = open_to_change(store), None
     if existing.share is not None:
         raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
     source, configured = study_of(existing, study, options.accept_edited_study)
@@ -117,8 +117,8 @@ def plan_extension(study: StudyLike | None, store: str | os.PathLike[str], optio
         panels = tuple(options.panels)
         configured = configured.extended(source.load(), options.trials, options.values or {}, panels)
         if options.trials is not None:  # the panels ask for all trials from now on
-            asked = {name: number for name, number in existing.asked.items() if panels and name not in panels}
-    return RunPlan(source, configured, store, existing, options, asked)
+            requested = {name: number for name, number in existing.requested.items() if panels and name not in panels}
+    return RunPlan(source, configured, store, existing, options, requested)
 
 
 def _require_share(existing: ResultStore, share: str | None) -> None:

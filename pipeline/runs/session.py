@@ -18,14 +18,14 @@ from pipeline.execution.checks import (
     refuse_workers_without_store,
 )
 from pipeline.execution.execute import execute
-from pipeline.execution.tasks import shipped
+from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
-from pipeline.stores.asked import SHARE, record_asked
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
+from pipeline.stores.requested import SHARE, record_requested
 from pipeline.stores.sessions import Session, require_idle
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import audit_methods
@@ -72,16 +72,16 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
         require_idle(existing.files)
     with driver.connect(options.chosen_cluster) as client:
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
-        with shipped(client, task):
+        with registered(client, task):
             refuse_unfit_workers(client, task.run, source, study.spec())
             compared: set[tuple[str, str]] = set()
             if existing is not None and existing.complete:
                 compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
             refuse_unseeded(client, task.run, study, compared)
             record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
-            asked = plan.asked
-            if asked is not None and (asked or (existing is not None and existing.asked)):
-                record |= record_asked(asked)
+            requested = plan.requested
+            if requested is not None and (requested or (existing is not None and existing.requested)):
+                record |= record_requested(requested)
             if plan.goal is not None:
                 record |= plan.goal.record()
             if driver.record:

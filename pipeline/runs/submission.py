@@ -25,15 +25,15 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.study import Values
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution import driver_task
-from pipeline.execution.tasks import unship
+from pipeline.execution.tasks import unregister
 from pipeline.faults import explain
 from pipeline.runs.options import RunOptions, StudyLike, Trials
 from pipeline.runs.run import carry_out
 from pipeline.runs.run_plan import Driver, RunPlan, plan_resumption, plan_run
-from pipeline.stores.asked import Asked
 from pipeline.stores.files import open_files
 from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
+from pipeline.stores.requested import RequestedTrials
 from pipeline.stores.sessions import end_session, require_idle, sessions_of
 from pipeline.stores.store import ResultStore
 
@@ -90,7 +90,7 @@ class _Order:
     spec: Mapping[str, Any]
     url: str
     options: RunOptions
-    asked: Mapping[str, Asked] | None
+    requested: Mapping[str, RequestedTrials] | None
     record: Mapping[str, Any]  # fields of its session, which only the submitting process knows
 
     @classmethod
@@ -106,7 +106,9 @@ class _Order:
         }
         address = Profile(cluster.name, address=cluster.address)
         sent = replace(options, cluster=address, values=None, trials=None, progress=False)
-        return cls(identifier, plan.source, plan.study.spec(), normalise_location(plan.path), sent, plan.asked, record)
+        return cls(
+            identifier, plan.source, plan.study.spec(), normalise_location(plan.path), sent, plan.requested, record
+        )
 
 
 def submit(
@@ -202,7 +204,7 @@ def drive(order: _Order) -> Exception | None:
                 if records_of_driver[-1] is not records[-1] or records_of_driver[-1].keys() & {"cancelled", "finished"}:
                     return None
                 end_session(order.url, records_of_driver[-1]["id"], {})
-                unship(client, str(records_of_driver[-1].get("run", "")))
+                unregister(client, str(records_of_driver[-1].get("run", "")))
             driver = Driver(
                 lambda _: nullcontext(client),
                 order.record,
@@ -216,7 +218,7 @@ def drive(order: _Order) -> Exception | None:
                 plan = plan_resumption(existing, order.source, study, order.options)
             else:
                 study = study.from_spec(order.spec)
-                plan = RunPlan(order.source, study, order.url, existing, order.options, order.asked)
+                plan = RunPlan(order.source, study, order.url, existing, order.options, order.requested)
             carry_out(replace(plan, driver=driver))
     except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:
         return error

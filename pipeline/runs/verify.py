@@ -20,7 +20,7 @@ from pipeline.execution.checks import Rerun
 from pipeline.execution.child import Step
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.isolate import End, children_of
-from pipeline.execution.tasks import COMPUTED, on_worker, shipped, shipped_task
+from pipeline.execution.tasks import COMPUTED, on_worker, registered, registered_task
 from pipeline.execution.work import Task, Work
 from pipeline.runs.resolve import study_of
 from pipeline.stores.commits import Planned
@@ -54,7 +54,7 @@ class Verification:
 @on_worker
 def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
     """Check blocks on a worker and recompute some of them; repair them if `session` is not empty."""
-    task = shipped_task(run, session)
+    task = registered_task(run, session)
     study, store = task.opened()
     n_read = n_computed = n_pending = 0
     problems: list[StoreProblem] = []
@@ -161,7 +161,7 @@ def verify(
         if repair:
             of_sessions = check_sessions(opened, repair=True) | of_sessions
         task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
-        stack.enter_context(shipped(client, task))
+        stack.enter_context(registered(client, task))
         in_flight = stack.enter_context(TasksInFlight(client))
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
@@ -190,9 +190,9 @@ def verify(
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
     """Yield every block of the share of a store with the settings for which its trials are asked for."""
     for panel in study.panels:
-        asked, others = store.asked_trials(panel), store.others(panel.name)
+        requested, others = store.requested_trials(panel), store.others(panel.name)
         for block in iterate_blocks(panel):
             start = block.trials.start
-            settings = np.flatnonzero(start < asked[block.cell])
+            settings = np.flatnonzero(start < requested[block.cell])
             if settings.size and not others[block.cell, start // panel.block_trials]:
                 yield Work(block, tuple(settings.tolist()))

@@ -17,7 +17,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import BadInputError, DamagedChunkError
-from pipeline.stores.binding import add_checksum, remove_checksum
+from pipeline.stores.chunk_digests import add_checksum, remove_checksum
 from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import Layout, fill_chunk
 

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
-from pipeline.stores.binding import Binding, add_checksum, digest
+from pipeline.stores.chunk_digests import ChunkDigests, add_checksum, digest
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.missing import mark_missing
@@ -35,9 +35,14 @@ class Commit:
     """
 
     def __init__(
-        self, files: Files, chunks: Chunks, binding: Binding, present: dict[str, bytes], planned: Sequence[Planned]
+        self,
+        files: Files,
+        chunks: Chunks,
+        chunk_digests: ChunkDigests,
+        present: dict[str, bytes],
+        planned: Sequence[Planned],
     ) -> None:
-        self._files, self._chunks, self._binding, self._present = files, chunks, binding, present
+        self._files, self._chunks, self._chunk_digests, self._present = files, chunks, chunk_digests, present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
         self._absent: set[str] = set()  # per-cell chunks that did not exist
         self._stale = {key for item in planned for key in keys_of(chunks, item.panel, item.block, item.stale, "status")}
@@ -80,13 +85,13 @@ class Commit:
             )
         errors = () if has_error else keys_of(self._chunks, panel, block, [setting], "error")
         statuses = encode("status", outcome.status)
-        joined = b"".join(digests[name] for name in self._binding.variables[panel.name])
+        joined = b"".join(digests[name] for name in self._chunk_digests.variables[panel.name])
         written = _Written(values, errors, statuses, joined)
         if self._stale.isdisjoint(statuses):
             for key, content in values.items():
                 self._batch.put(key, content)
             for key, content in statuses.items():
-                self._batch.put_last(key, self._binding.bind(key, content, joined))
+                self._batch.put_last(key, self._chunk_digests.bind(key, content, joined))
             self._files.remove_uncommitted(written.removed)
         else:
             self._replaced.append(written)
@@ -118,10 +123,10 @@ class Commit:
         for written in self._replaced:
             values.update(written.values)
             for key, content in self._files.read_many(written.statuses).items():
-                statuses[key] = self._binding.bind(key, written.statuses[key], written.digests)
+                statuses[key] = self._chunk_digests.bind(key, written.statuses[key], written.digests)
                 if content is not None:
-                    inner, sets = self._binding.unbind(key, content)
-                    prepared[key] = self._binding.bind(key, add_checksum(inner), sets + written.digests)
+                    inner, sets = self._chunk_digests.unbind(key, content)
+                    prepared[key] = self._chunk_digests.bind(key, add_checksum(inner), sets + written.digests)
         before: Collection[str] = ()
         for stage in ({key: values.pop(key) for key in self._absent & values.keys()}, prepared, values):
             before = self._write_after(before, stage)

@@ -18,14 +18,14 @@ import fsspec
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
-from pipeline.stores.asked import SHARE, Share
-from pipeline.stores.binding import remove_checksum
+from pipeline.stores.chunk_digests import remove_checksum
 from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import now
 from pipeline.stores.regions import iterate_slabs
+from pipeline.stores.requested import SHARE, Share
 from pipeline.stores.root import COMPACT_FORMATS, COPY, Root, metadata_files, seal_root
 from pipeline.stores.sessions import SESSION_COPIES, is_lost, last_number, record_files, require_idle
 from pipeline.stores.shards import iterate_shards, pack_shard, shard_root
@@ -311,7 +311,7 @@ def _committed_chunks(source: ResultStore, panel: str, name: str, region: Region
         if name != "status":
             return source.encoded(panel, name, region)
         contents = source.files.read_many(source.chunks.keys(panel, name, region))
-        source.binding.statuses(contents)
+        source.chunk_digests.statuses(contents)
     return contents
 
 
@@ -321,7 +321,7 @@ def _sharded_variables(source: ResultStore) -> list[tuple[str, str]]:
 
 
 def _variables(source: ResultStore) -> list[tuple[str, str]]:
-    return [(panel, name) for panel, names in source.binding.variables.items() for name in ("status", *names)]
+    return [(panel, name) for panel, names in source.chunk_digests.variables.items() for name in ("status", *names)]
 
 
 def _read_others(source: ResultStore) -> dict[str, bytes | None]:
@@ -339,7 +339,7 @@ def _coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = {}
     for path, document in source.metadata.items():
         panel, _, name = path.partition("/")
-        if document["node_type"] == "array" and name not in ("status", *source.binding.variables[panel]):
+        if document["node_type"] == "array" and name not in ("status", *source.chunk_digests.variables[panel]):
             region = (slice(None),) * len(document["shape"])
             contents = source.files.read_many(source.chunks.keys(panel, name, region))
             with source.reading():

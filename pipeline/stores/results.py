@@ -15,9 +15,9 @@ from xarray.core import indexing
 
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
-from pipeline.stores.asked import Asked, Stop
 from pipeline.stores.missing import DECLARED, FILL
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
+from pipeline.stores.requested import RequestedTrials, Stop
 from pipeline.stores.store import ResultStore, open_complete
 
 _READ_AT_ONCE = 2**27  # bytes
@@ -93,8 +93,8 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> x
         ds = ds.chunk({dim: size for dim, size in chunks.items() if dim in ds.dims}, token=uuid.uuid4().hex)
     if "trial" in ds.dims:  # a RangeIndex needs no array in memory
         ds = ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
-    if (asked := store.asked.get(panel)) is not None:
-        ds = _mark(ds, asked)
+    if (requested := store.requested.get(panel)) is not None:
+        ds = _mark(ds, requested)
     for name, index in ds.indexes.items():  # extensions append new values at the end
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)
@@ -129,17 +129,17 @@ class _Stored(BackendArray):
         return self.read(region)[tuple(at)]
 
 
-def _mark(ds: xr.Dataset, asked: Asked) -> xr.Dataset:
+def _mark(ds: xr.Dataset, requested: RequestedTrials) -> xr.Dataset:
     """Return a panel with the status of the trials that were not asked for, and with the reasons for stopping."""
     grid = [str(dim) for dim in ds["status"].dims if dim != "trial"]
-    asked = asked.fitted([ds.sizes[dim] for dim in grid], ds.sizes["trial"])
-    reasons = np.array([stop.meaning for stop in Stop])[asked.stopped]
-    limits = xr.DataArray(asked.trials, dims=grid)
+    requested = requested.fitted([ds.sizes[dim] for dim in grid], ds.sizes["trial"])
+    reasons = np.array([stop.meaning for stop in Stop])[requested.stopped]
+    limits = xr.DataArray(requested.trials, dims=grid)
     beyond = (ds["status"] == Status.PENDING) & (ds["trial"] >= limits)
     status = ds["status"].where(~beyond, np.int8(Status.NOT_ASKED_FOR)).astype(ds["status"].dtype)
     marked = ds.assign(status=status.transpose(*ds["status"].dims).assign_attrs(ds["status"].attrs))
     return marked.assign_coords(
-        n_asked=(grid, asked.trials, {"long_name": "number of trials asked for", "units": "1"}),
+        n_asked=(grid, requested.trials, {"long_name": "number of trials asked for", "units": "1"}),
         stopped=(grid, reasons, {"long_name": "reason why no further trials were asked for"}),
     )
 

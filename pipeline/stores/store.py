@@ -3,8 +3,8 @@
 * A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
   computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
 * The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block and has
-  their digests (`pipeline.stores.binding`). Only chunks with these digests are read. A block without a status chunk is
-  pending. Before a block is replaced, its status also gets the digests of the new chunks.
+  their digests (`pipeline.stores.chunk_digests`). Only chunks with these digests are read. A block without a status
+  chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
 * Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
   changes only when the store is created or extended: its copy is written first, then new files, then the root itself.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
@@ -27,14 +27,14 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
-from pipeline.stores.asked import RECORD, SHARE, Asked, Share, read_asked
-from pipeline.stores.binding import ABSENT, Binding, digest, remove_checksum
+from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, digest, remove_checksum
 from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.commits import Commit, Planned, without_rerun
 from pipeline.stores.files import Files, accessing, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.missing import as_declared, find_missing
 from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
+from pipeline.stores.requested import RECORD, SHARE, RequestedTrials, Share, read_requested
 from pipeline.stores.root import COMPACT_FORMATS, Root, read_root
 from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 from pipeline.stores.shards import ShardReader
@@ -54,7 +54,7 @@ class ResultStore:
         # reader of encoded chunks by key
         self.reader: Files | ShardReader | _ReadAhead = ShardReader(files, self.chunks) if self.is_compact else files
         variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
-        self.binding = Binding(f"{self.spec['study']}/{self.spec['seed']}", variables)
+        self.chunk_digests = ChunkDigests(f"{self.spec['study']}/{self.spec['seed']}", variables)
         self._present: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class ResultStore:
         return sessions_of(self.files)
 
     @cached_property
-    def asked(self) -> dict[str, Asked]:
+    def requested(self) -> dict[str, RequestedTrials]:
         """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
         sessions = self.sessions
         last: dict[str, Any] = next(
@@ -99,20 +99,22 @@ class ResultStore:
                 f"after: {self._repair}"
             )
         try:
-            asked = read_asked(sessions)
-            if any(numbers.trials.ndim != len(self.spec["panels"][panel]["dims"]) for panel, numbers in asked.items()):
+            requested = read_requested(sessions)
+            if any(
+                numbers.trials.ndim != len(self.spec["panels"][panel]["dims"]) for panel, numbers in requested.items()
+            ):
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise BadInputError(
                 f"the store {self.url} cannot have been written by this package, since its record of the trials asked "
                 "for is invalid; compute it again, or obtain it again from its origin"
             ) from error
-        return asked
+        return requested
 
-    def asked_trials(self, panel: Panel) -> np.ndarray:
+    def requested_trials(self, panel: Panel) -> np.ndarray:
         """Return the numbers of trials asked for, shape (cell, setting)."""
-        asked, shape = self.asked.get(panel.name), (len(panel.cells()), len(panel.settings()))
-        return np.full(shape, panel.n_trials) if asked is None else asked.by_setting(panel)
+        requested, shape = self.requested.get(panel.name), (len(panel.cells()), len(panel.settings()))
+        return np.full(shape, panel.n_trials) if requested is None else requested.by_setting(panel)
 
     @property
     def complete(self) -> bool:
@@ -144,16 +146,16 @@ class ResultStore:
         except (ValueError, TypeError, AttributeError, OverflowError):
             return {}
 
-    def _not_asked(self, panel: str, asked: Asked | None) -> np.ndarray | None:
+    def _not_requested(self, panel: str, requested: RequestedTrials | None) -> np.ndarray | None:
         """Return a mask of the chunks of the statuses whose trials are not asked for, or None if all are."""
-        if asked is None and self.share is None:
+        if requested is None and self.share is None:
             return None
         spec, status, others = self.spec["panels"][panel], self.array(panel, "status"), self.others(panel)
         grid, n_factors, n_blocks = status.shape[: len(spec["dims"])], len(spec["factors"]), others.shape[1]
         mask = np.zeros((*grid, n_blocks), bool)
         mask |= others.reshape(*grid[:n_factors], *[1] * len(grid[n_factors:]), n_blocks)
-        if asked is not None:
-            limits = asked.fitted(grid, spec["trials"] or 1).trials
+        if requested is not None:
+            limits = requested.fitted(grid, spec["trials"] or 1).trials
             mask |= np.arange(n_blocks) * spec["block_trials"] >= limits[..., None]
         return mask.reshape(status.cdata_shape)
 
@@ -234,7 +236,7 @@ class ResultStore:
     @contextmanager
     def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
         """Yield a `Commit`; at the end, commit the blocks written to it, or none if the context raises."""
-        commit = Commit(self.files, self.chunks, self.binding, self._present, planned)
+        commit = Commit(self.files, self.chunks, self.chunk_digests, self._present, planned)
         try:
             yield commit
         except BaseException:
@@ -293,7 +295,7 @@ class ResultStore:
         """Return the chunks of a region by key, None if no block has committed one, statuses without digests."""
         keys, status = self.chunks.keys(panel, name, region), self.array(panel, "status")
         if name == "status":
-            return self.binding.statuses(self.reader.read_many(keys))
+            return self.chunk_digests.statuses(self.reader.read_many(keys))
         has_trials = [
             "trial" in (variable.metadata.dimension_names or ())  # type: ignore[union-attr]
             for variable in (status, self.array(panel, name))
@@ -325,7 +327,7 @@ class ResultStore:
             contents = self.reader.read_many(keys[start : start + SLAB_CHUNKS])
             for k, key in enumerate(keys[start : start + SLAB_CHUNKS], start):
                 if (content := contents[key]) is not None:
-                    allowed[k // per_chunk].update(self.binding.digests(name, key, content))
+                    allowed[k // per_chunk].update(self.chunk_digests.digests(name, key, content))
         return allowed if per_chunk == 1 else [digests - {ABSENT} for digests in allowed]
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
@@ -343,7 +345,7 @@ class ResultStore:
                 yield Block(panel.name, int(cell), range(trial, trial + 1))
 
     def scan(
-        self, panel: Panel, retry: Collection[Status] = (), asked: Mapping[str, Asked] | None = None
+        self, panel: Panel, retry: Collection[Status] = (), requested: Mapping[str, RequestedTrials] | None = None
     ) -> np.ndarray:
         """Return the state of every block, shape (cell, block, setting): `COMMITTED` also if not asked for."""
         status = self.array(panel.name, "status")
@@ -358,9 +360,11 @@ class ResultStore:
                 is_pending = np.logical_or.reduceat(is_pending, starts, axis=-1)
                 is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
             states[chunks] = np.where(is_pending, np.where(is_written, STALE, UNWRITTEN), COMMITTED)
-        not_asked = self._not_asked(panel.name, (self.asked if asked is None else asked).get(panel.name))
-        if not_asked is not None:
-            states[not_asked] = COMMITTED
+        not_requested = self._not_requested(
+            panel.name, (self.requested if requested is None else requested).get(panel.name)
+        )
+        if not_requested is not None:
+            states[not_requested] = COMMITTED
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), panel.n_blocks
         states = states if panel.trials is not None else states[..., None]
         of_blocks = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
@@ -374,16 +378,16 @@ class ResultStore:
     def count(self, panel: str) -> dict[Status, int]:
         """Count the trials of a panel by status, over all its cells and settings."""
         counts, status = np.zeros(2**8, int), self.array(panel, "status")
-        not_asked, spec = self._not_asked(panel, self.asked.get(panel)), self.spec["panels"][panel]
+        not_requested, spec = self._not_requested(panel, self.requested.get(panel)), self.spec["panels"][panel]
         for chunks, region in iterate_slabs(status):
             values = self._statuses(panel, region)
             if values is None:
                 counts[Status.PENDING] += math.prod(part.stop - part.start for part in region)
             else:
                 counts += np.bincount(values.ravel().view(np.uint8), minlength=counts.size)
-            if not_asked is None:
+            if not_requested is None:
                 continue
-            beyond = not_asked[chunks]
+            beyond = not_requested[chunks]
             if spec["trials"] is not None:
                 n_trials = region[-1].stop - region[-1].start
                 beyond = np.repeat(beyond, spec["block_trials"], axis=-1)[..., :n_trials]
@@ -392,7 +396,7 @@ class ResultStore:
             n_beyond = np.count_nonzero(beyond)
             counts[Status.PENDING] -= n_beyond
             counts[Status.NOT_ASKED_FOR] += n_beyond
-        if not_asked is None:  # blocks of methods that do not apply are never pending evaluations
+        if not_requested is None:  # blocks of methods that do not apply are never pending evaluations
             n_known = max(0, self._inapplicable.get(panel, 0) - counts[Status.NOT_APPLICABLE])
             n_known = min(n_known, counts[Status.PENDING])
             counts[Status.PENDING] -= n_known
@@ -483,5 +487,5 @@ def _require_changeable(opened: ResultStore, *, damaged: bool = False) -> Result
             "which it was made, and write another compact store"
         )
     if not damaged:
-        opened.asked  # noqa: B018 - raises if the records of the sessions are lost, before a session adds another one
+        opened.requested  # noqa: B018 - raises if the records of the sessions are lost, before a session adds another one
     return opened

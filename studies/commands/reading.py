@@ -209,7 +209,7 @@ def _describe_audits(opened: "ResultStore") -> dict[str, dict[str, str]]:
 
 def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "") -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
-    from pipeline.stores.asked import read_goal
+    from pipeline.stores.requested import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
     following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"

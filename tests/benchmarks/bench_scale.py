@@ -38,7 +38,7 @@ from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.execution.checks import refuse_workers_without_store
 from pipeline.execution.execute import execute
-from pipeline.execution.tasks import shipped
+from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.estimate import make_plan
 from pipeline.stores.commits import Planned
@@ -147,7 +147,7 @@ def drive_utilisation() -> dict[str, float]:
         with started(folder, N_WORKERS) as cluster, Session.begin(url, {}) as session:
             profile, store = load_profile(cluster), ResultStore.create(session, study, source.attributes)
             task = Task(source, url, store.attributes["spec_sha256"], session.id)
-            with connect(profile) as client, shipped(client, task):
+            with connect(profile) as client, registered(client, task):
                 client.wait_for_workers(N_WORKERS, timeout=600)
                 refuse_workers_without_store(client, task)
                 client.run(gc.collect)

@@ -133,7 +133,7 @@ def test_a_study_that_cannot_be_loaded_is_reported_without_secrets(monkeypatch):
         raise RuntimeError("cannot log in with token=hush")
 
     monkeypatch.setattr(checks, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
-    monkeypatch.setattr(checks, "shipped_task", fail)
+    monkeypatch.setattr(checks, "registered_task", fail)
     assert "RuntimeError: cannot log in with token=***; install" in checks.load_study("run", {}, ())
 
 

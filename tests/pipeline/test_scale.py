@@ -17,7 +17,7 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status
 from pipeline.execution.work import PendingWork
 from pipeline.stores import local_files, regions, results
-from pipeline.stores.binding import ABSENT
+from pipeline.stores.chunk_digests import ABSENT
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.regions import iterate_slabs
@@ -45,8 +45,8 @@ def create(path, study, has_chunks=False):
             (path / f"single/status/c/{cell}/0").mkdir(parents=True)
             for block in range(n_blocks):
                 key = f"single/status/c/{cell}/0/{block}"
-                digests = ABSENT * len(store.binding.variables["single"])
-                (path / key).write_bytes(store.binding.bind(key, content, digests))
+                digests = ABSENT * len(store.chunk_digests.variables["single"])
+                (path / key).write_bytes(store.chunk_digests.bind(key, content, digests))
     return store
 
 

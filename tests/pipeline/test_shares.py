@@ -11,7 +11,7 @@ from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
-from pipeline.stores.asked import Share
+from pipeline.stores.requested import Share
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays
 from tests.pipeline.toy import STUDY

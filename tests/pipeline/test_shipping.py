@@ -18,7 +18,7 @@ from pipeline.declare.source import StudySource
 from pipeline.errors import ExecutionError
 from pipeline.execution.execute import task_key
 from pipeline.execution.in_flight import TasksInFlight
-from pipeline.execution.tasks import ShippedTask, shipped, shipped_task
+from pipeline.execution.tasks import RegisteredTask, registered, registered_task
 from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of
@@ -132,7 +132,7 @@ def cluster():
         yield cluster
 
 
-def registered(cluster, run):
+def plugins_of(cluster, run):
     return [name for name in (*cluster.scheduler.worker_plugins, *cluster.scheduler.plugins) if run in name]
 
 
@@ -141,21 +141,21 @@ def test_plugins_are_removed_at_the_end(cluster, fails):
     task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run=f"run-{fails}")
     with Client(cluster, set_as_default=False) as client:
         try:
-            with shipped(client, task):
-                assert len(registered(cluster, task.run)) == 1
-                assert client.submit(lambda: shipped_task(task.run).url, pure=False).result() == "nowhere"
+            with registered(client, task):
+                assert len(plugins_of(cluster, task.run)) == 1
+                assert client.submit(lambda: registered_task(task.run).url, pure=False).result() == "nowhere"
                 if fails:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             assert fails
-        assert not registered(cluster, task.run)
+        assert not plugins_of(cluster, task.run)
         with pytest.raises(ExecutionError, match="has ended or was cancelled"):
-            shipped_task(task.run)
+            registered_task(task.run)
 
 
 def test_run_continues_after_all_workers_left(tmp_path):
     """A run is marked as stopped when the last worker in this process closes, not before."""
-    plugin = ShippedTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
+    plugin = RegisteredTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
     for _ in range(2):
         plugin.setup(None)
         assert "shrunk" not in STOPPED

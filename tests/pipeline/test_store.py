@@ -397,7 +397,7 @@ def bound_twice(store, panel, block, setting):
         region = regions.region_of(panel, position, block.trials, "status")
         (key,) = store.chunks.keys(panel.name, "status", region)
         if (content := store.files.read(key)) is not None:
-            mask[region] = len(store.binding.digests("error", key, content)) > 1
+            mask[region] = len(store.chunk_digests.digests("error", key, content)) > 1
     return mask
 
 

@@ -29,8 +29,8 @@ from pipeline.runs import adaptive, session
 from pipeline.runs.estimate import forecast
 from pipeline.runs.verify import verify
 from pipeline.stores import sessions
-from pipeline.stores.asked import Stop
 from pipeline.stores.locations import SESSIONS
+from pipeline.stores.requested import Stop
 from pipeline.stores.sessions import SESSION_COPIES
 from pipeline.stores.store import ResultStore
 from tests.pipeline import toy
@@ -259,7 +259,7 @@ def test_budget_of_time_below_the_first_round_warns_with_a_forecast(tmp_path):
 def test_deterministic_panels_are_exact(tmp_path):
     run(STUDY, tmp_path / "s.zarr", until="mcse(total) <= 1", panels=["table"])
     store = ResultStore.open(tmp_path / "s.zarr")
-    assert store.asked == {}
+    assert store.requested == {}
     assert store.count("table")[Status.OK] == 1
 
 

@@ -39,7 +39,7 @@ def fail_on(address, call, error):
 def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
     monkeypatch.setattr(
-        checks, "shipped_task", fail_on(address, checks.shipped_task, ModuleNotFoundError("No module x"))
+        checks, "registered_task", fail_on(address, checks.registered_task, ModuleNotFoundError("No module x"))
     )
     with pytest.raises(BadInputError, match=rf"^worker {address} cannot load the study: .*No module x; install"):
         pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile)

@@ -83,7 +83,7 @@ class Stop(IntEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedTrials:
     """Numbers of trials asked for in a panel, by array position: data factors, method factors and methods."""
 
     trials: np.ndarray  # multiples of `Panel.block_trials` or the whole trial axis, shape (*cells, *settings)
@@ -95,7 +95,7 @@ class Asked:
             raise ValueError("numbers of trials must be >= 0, and reasons those of Stop")
 
     @classmethod
-    def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "Asked":
+    def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "RequestedTrials":
         """Return the numbers of a panel from arrays of shape (cell, setting)."""
         shape, n_factors = _shape(panel), len(panel.factors)
         grids = np.zeros((2, *shape), int)
@@ -111,20 +111,20 @@ class Asked:
         of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
         return np.stack([by_setting.reshape(len(panel.cells()), -1)[:, 0] for by_setting in of_settings], axis=1)
 
-    def fitted(self, shape: Sequence[int], n_trials: int) -> "Asked":
+    def fitted(self, shape: Sequence[int], n_trials: int) -> "RequestedTrials":
         """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""
         pads = [(0, max(0, wanted - size)) for wanted, size in zip(shape, self.trials.shape, strict=True)]
         trials = np.pad(np.minimum(self.trials, n_trials), pads, constant_values=n_trials)
         within = tuple(slice(0, wanted) for wanted in shape)
-        return Asked(trials[within], np.pad(self.stopped, pads)[within])
+        return RequestedTrials(trials[within], np.pad(self.stopped, pads)[within])
 
 
-def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
+def read_requested(sessions: Sequence[Mapping[str, Any]]) -> dict[str, RequestedTrials]:
     """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
     record: Mapping[str, Any] = next((session[RECORD] for session in reversed(sessions) if RECORD in session), {})
     return {
-        panel: Asked(*(np.array(numbers[name], int).reshape(numbers["shape"]) for name in ("trials", "stopped")))
-        for panel, numbers in record.items()
+        panel: RequestedTrials(*(np.array(grids[name], int).reshape(grids["shape"]) for name in ("trials", "stopped")))
+        for panel, grids in record.items()
     }
 
 
@@ -167,13 +167,13 @@ def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
     )
 
 
-def record_asked(asked: Mapping[str, Asked]) -> dict[str, Any]:
+def record_requested(requested: Mapping[str, RequestedTrials]) -> dict[str, Any]:
     """Return the fields of a session's record from which `read_asked` restores the numbers."""
     return {
         RECORD: {
-            panel: {"shape": list(requested.trials.shape)}
-            | {name: getattr(requested, name).ravel().tolist() for name in ("trials", "stopped")}
-            for panel, requested in asked.items()
+            panel: {"shape": list(numbers.trials.shape)}
+            | {name: getattr(numbers, name).ravel().tolist() for name in ("trials", "stopped")}
+            for panel, numbers in requested.items()
         }
     }
 

@@ -19,7 +19,7 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
-from pipeline.stores.binding import ABSENT, Binding, add_checksum, digest
+from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, invalidate
 from pipeline.stores.sessions import Session
@@ -125,7 +125,7 @@ def test_plain_zarr_reads_statuses_with_digests(complete_store):
 
 
 def test_status_of_another_key_store_or_length_is_refused():
-    binding = Binding("study/1", {"p": ("error", "x")})
+    binding = ChunkDigests("study/1", {"p": ("error", "x")})
     status, sets = add_checksum(b"compressed"), ABSENT + digest(b"x") + digest(b"e") + digest(b"y")
     bound = binding.bind("p/status/c/0", status, sets)
     assert binding.unbind("p/status/c/0", bound) == (b"compressed", sets)

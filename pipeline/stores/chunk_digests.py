@@ -41,7 +41,7 @@ def remove_checksum(content: bytes, key: str = "a chunk") -> bytes:
 
 
 @dataclass(frozen=True)
-class Binding:
+class ChunkDigests:
     """Digests in the chunks of statuses of a store."""
 
     store: str  # study and seed, which distinguish chunks of different stores
