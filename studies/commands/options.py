@@ -73,7 +73,7 @@ Assignments = Annotated[
     list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
 ]
 Until = Annotated[str | None, option("TARGET", _UNTIL)]
-AtMost = Annotated[int | None, option("N", "Maximum trials per cell, with --until.")]
+MostTrials = Annotated[int | None, option("N", "Maximum trials per cell, with --until.")]
 Within = Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")]
 ShareOfRun = Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")]
 Cluster = Annotated[str | None, profile_option(_CLUSTER)]
