@@ -29,7 +29,8 @@ from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
 from pipeline.execution.tasks import compute
-from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, pack
+from pipeline.execution.work import PendingWork, Receipt, Task, Work, pack
+from pipeline.execution.worker_runs import RUNS
 
 _TASK_SECONDS = 1.0
 _TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor time of the scheduler and the driver
@@ -177,7 +178,7 @@ def execute(
         try:
             _Driver(task, works, on_receipt, in_flight, window, budget, has_lost_worker).run()
         except BaseException:
-            STOPPED.add(task.run)  # running tasks finish after their current block
+            RUNS.stop(task.run)  # running tasks finish after their current block
             raise
 
 

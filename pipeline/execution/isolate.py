@@ -32,6 +32,7 @@ from pipeline.declare.study import Study
 from pipeline.execution.child import Request, Step
 from pipeline.execution.in_flight import TransientError
 from pipeline.execution.work import Task, Work
+from pipeline.execution.worker_runs import RUNS
 
 _POLL_SECONDS = 0.05
 _START_SECONDS = 300.0
@@ -248,26 +249,16 @@ class Child:
 
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-children")
-_children: dict[str, Children] = {}
-_lock = threading.Lock()
-
-
-def close_children(run: str) -> None:
-    """End the child processes of a run in this worker process."""
-    with _lock:
-        children = _children.pop(run, None)
-    if children is not None:
-        children.close()
 
 
 def children_of(task: Task, study: Study) -> Children:
     """Return the child processes of a run in this worker process."""
-    with _lock:
-        if task.run not in _children:
-            worker = get_worker()
-            memory = worker.memory_manager.memory_limit or 0
-            _children[task.run] = Children(task, study, memory, worker.state.nthreads)
-        return _children[task.run]
+
+    def start() -> Children:
+        worker = get_worker()
+        return Children(task, study, worker.memory_manager.memory_limit or 0, worker.state.nthreads)
+
+    return RUNS.children(task.run, start)
 
 
 def _count_kernel_kills() -> int:

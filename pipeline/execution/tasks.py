@@ -4,9 +4,7 @@ Tasks refer to the study by the identifier of their run.
 """
 
 import functools
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -21,20 +19,15 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError, UnreadableStoreError
 from pipeline.execution.in_flight import Refusal, TransientError
-from pipeline.execution.isolate import children_of, close_children, isolate
-from pipeline.execution.work import STOPPED, Receipt, Run, Tally, Task, Work, evaluate_work, unpack
+from pipeline.execution.isolate import children_of, isolate
+from pipeline.execution.work import Receipt, Run, Tally, Task, Work, evaluate_work, unpack
+from pipeline.execution.worker_runs import RUNS
 from pipeline.faults import explain, is_transient
 from pipeline.stores.commits import Planned
 from pipeline.stores.regions import count_positions
 from pipeline.stores.store import ResultStore
 
 _CONNECT_SECONDS = 2
-COMPUTED: set[str] = set()
-"""Names of the studies of which this process has computed trials for a store."""
-
-_tasks: dict[str, Task] = {}
-_holders: Counter[str] = Counter()  # number of workers per run in this process
-_lock = threading.Lock()
 
 
 class RegisteredTask(WorkerPlugin):
@@ -46,21 +39,11 @@ class RegisteredTask(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Register the task in the process of a worker, without importing the study."""
-        with _lock:
-            _tasks[self._task.run] = self._task
-            _holders[self._task.run] += 1
-            STOPPED.discard(self._task.run)  # the run was stopped if an adaptive cluster removed all workers
+        RUNS.register(self._task)
 
     def teardown(self, worker: Worker) -> None:
         """Remove the task; a running batch ends after its current block."""
-        run = self._task.run
-        with _lock:
-            _holders[run] -= 1
-            if _holders[run] <= 0:
-                del _holders[run]
-                _tasks.pop(run, None)
-                STOPPED.add(run)
-                close_children(run)
+        RUNS.unregister(self._task.run)
 
 
 def plugin_name(run: str) -> str:
@@ -71,7 +54,7 @@ def plugin_name(run: str) -> str:
 def registered_task(run: str, session: str = "") -> Task:
     """Return the task that is registered in this worker process for a run, with the identifier of a session."""
     try:
-        return replace(_tasks[run], session=session)
+        return replace(RUNS.task(run), session=session)
     except KeyError:
         raise ExecutionError(f"the run {run} has ended or was cancelled; resume its store") from None
 
@@ -128,11 +111,11 @@ def compute(
     study, store = task.opened()
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []
-    COMPUTED.add(study.name)
+    RUNS.note_computed(study.name)
     stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
     with store.commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):
-            if run in STOPPED:
+            if RUNS.has_stopped(run):
                 break
             started, panel = time.perf_counter(), study.panel(work.block.panel)
             apart = isolate(children_of(task, study), panel, work, budget) if is_apart else None

@@ -22,8 +22,6 @@ from pipeline.stores.sessions import last_number
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 
 MOST_SAMPLES = 50  # cells per panel of which a block is computed first
-# stopped runs: their tasks finish after the current block, since threads cannot be terminated
-STOPPED: set[str] = set()
 
 
 @dataclass(frozen=True)

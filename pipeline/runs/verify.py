@@ -20,8 +20,9 @@ from pipeline.execution.checks import Rerun
 from pipeline.execution.child import Step
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.isolate import End, children_of
-from pipeline.execution.tasks import COMPUTED, on_worker, registered, registered_task
+from pipeline.execution.tasks import on_worker, registered, registered_task
 from pipeline.execution.work import Task, Work
+from pipeline.execution.worker_runs import RUNS
 from pipeline.runs.resolve import study_of
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, check_blocks, check_sessions, check_template, invalidate
@@ -104,7 +105,7 @@ def _recompute(task: Task, study: Study, block: Block, k: int) -> Outcome:
 
     Numbers that are constant within a process, such as the hash of a text, differ in another one.
     """
-    if study.name not in COMPUTED:
+    if not RUNS.has_computed(study.name):
         return evaluate_block(study, block, [study.panel(block.panel).settings()[k]])[0]
     reply = children_of(task, study)(Step(block, (k,)))
     if isinstance(reply, End):

@@ -19,7 +19,8 @@ from pipeline.errors import ExecutionError
 from pipeline.execution.execute import task_key
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.tasks import RegisteredTask, registered, registered_task
-from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
+from pipeline.execution.work import PendingWork, Task, Work, pack, unpack
+from pipeline.execution.worker_runs import RUNS
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of
 from tests.pipeline.toy import STUDY
@@ -158,6 +159,6 @@ def test_run_continues_after_all_workers_left(tmp_path):
     plugin = RegisteredTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
     for _ in range(2):
         plugin.setup(None)
-        assert "shrunk" not in STOPPED
+        assert not RUNS.has_stopped("shrunk")
         plugin.teardown(None)
-        assert "shrunk" in STOPPED
+        assert RUNS.has_stopped("shrunk")
