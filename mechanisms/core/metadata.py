@@ -24,7 +24,11 @@ class Style:
 
 
 _REGISTERED: dict[tuple[str, str, str], Any] = {}
-"""Module, class and name -> entry of a registry of this package."""
+"""Module, class and name -> entry of a registry of this package.
+
+Only `register` changes it, at import. Entries are pickled by these names, so that copies in other processes are the
+entries themselves.
+"""
 
 
 class Registered:

@@ -49,7 +49,9 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
-_ENDED: set[str] = set()  # identifiers of sessions of this process that have ended
+# Identifiers of sessions of this process that have ended. Only `Session.end` adds to it; it is global because the record
+# of a session cannot be written on a full disk, and other sessions of the process must know.
+_ENDED: set[str] = set()
 
 
 class Session:

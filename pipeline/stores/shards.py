@@ -28,7 +28,7 @@ from pipeline.stores.regions import chunk_steps
 _MOST_CHUNKS = 1000  # chunks per shard
 _MOST_BYTES = 2**26  # bytes of a shard before compression, or one chunk if it is larger
 _CACHED_SHARDS = 8
-_lock = threading.Lock()
+_lock = threading.Lock()  # of Zarr's configuration, which is global; only `_batches` changes it
 
 
 @dataclass(frozen=True)
