@@ -49,8 +49,8 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
-# Identifiers of sessions of this process that have ended. Only `Session.end` adds to it; it is global because the record
-# of a session cannot be written on a full disk, and other sessions of the process must know.
+# Identifiers of sessions of this process that have ended. Only `Session.end` adds to it; it is global because a record
+# cannot be written on a full disk, and other sessions of the process must know.
 _ENDED: set[str] = set()
 
 
