@@ -206,8 +206,8 @@ def load_object(target: str) -> Any:
 
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _ESCAPED = re.compile(r"\\u(d[89a-f][0-9a-f]{2})")
-# Imports change `sys.modules`, which is global, and so are their locks and the sources of imported files, by the name of
-# the module, which contains the hash of the file; only `_load` adds to them.
+# Imports change `sys.modules`, which is global, and so are their locks and the sources of imported files, by the name
+# of the module, which contains the hash of the file; only `_load` adds to them.
 _loading = threading.RLock()
 _parsing = threading.Lock()
 _from_files: dict[str, StudySource] = {}
