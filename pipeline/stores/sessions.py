@@ -49,8 +49,8 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
-# Identifiers of ended sessions of this process. Only `Session.end` adds to it; it is global because a record of a session
-# cannot be written on a full disk, and other sessions of the process must know.
+# Identifiers of ended sessions of this process. Only `Session.end` adds to it. It is global because a record of a
+# session cannot be written on a full disk, and other sessions of the process must know.
 _ENDED: set[str] = set()
 
 
