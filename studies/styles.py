@@ -75,9 +75,9 @@ SHAPES = {
 _ADDED = (
     ("brown", "M-1,-.8L1,.8V-.8L-1,.8Z"),
     ("teal", "M-.8,-1H.8L-.8,1H.8Z"),
-    ("purple", "M-1,-.5H1V.5H-1Z"),
-    ("olive", "M0,-1L1,1L0,.4L-1,1Z"),
-    ("green", "M-.8,1V-.2L0,-1L.8,-.2V1Z"),
+    ("olive", "M-1,-.5H1V.5H-1Z"),
+    ("green", "M0,-1L1,1L0,.4L-1,1Z"),
+    ("purple", "M-.8,1V-.2L0,-1L.8,-.2V1Z"),
     ("orange", "M-1,.5A1,1 0 0,1 1,.5Z"),
     ("sky", "M-.5,-1H.5V1H-.5Z"),
     ("vermilion", "M-1,-.5A1,1 0 0,0 1,-.5Z"),

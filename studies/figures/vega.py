@@ -16,7 +16,7 @@ import pandas as pd
 from pipeline.declare.factors import format_value
 from studies.figures.first_lines import describe_hidden
 from studies.figures.labels import at_line_ends, encode_series, legend
-from studies.figures.plot import MARKS, Axis, Plot
+from studies.figures.plot import DEFAULT_MARKS, MARKS, Axis, Plot
 from studies.styles import INK, SHAPES, Look
 
 Spec = dict[str, Any]
@@ -275,10 +275,19 @@ def _layer(plot: Plot, name: str) -> Spec:
     if name == "edge":
         encoding = {"x": {**_x(plot), "field": "edge"}}
     encoding |= encode_series(plot.series, *mark.looks)
+    encoding |= _beside(plot) if mark.looks else {}
     if plot.y.log and name not in ("edge", "line", "exact"):
         tests.append(f"datum.{first} > 0")
     filters = {"filter": " && ".join(f"({test})" for test in tests)}
     return {"transform": [filters, *transform], "mark": drawn, "encoding": _oriented(plot, encoding)}
+
+
+def _beside(plot: Plot) -> Spec:
+    """Return an encoding that places the series next to each other at values that no line joins."""
+    if not plot.x.discrete or plot.sideways or "line" in plot.marks or set(plot.marks) - set(DEFAULT_MARKS):
+        return {}
+    scale = {"domain": list(plot.series), "paddingOuter": 1}
+    return {"xOffset": {"field": "series", "type": "nominal", "scale": scale}} if len(plot.series) > 1 else {}
 
 
 def _oriented(plot: Plot, encoding: Spec) -> Spec:
@@ -321,7 +330,7 @@ def _hover_layer(plot: Plot) -> Spec:
     return {
         "transform": [{"filter": f"({_SHOWN}) && isValid(datum.series) && isValid(datum.{main}){positive}"}],
         "mark": {"type": "point", "filled": True, "size": 160, "opacity": 0, "clip": True, "cursor": "pointer"},
-        "encoding": _oriented(plot, {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip}),
+        "encoding": _oriented(plot, {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip, **_beside(plot)}),
     }
 
 
