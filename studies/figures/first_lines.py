@@ -85,11 +85,14 @@ class HiddenLines:
         is_one = len(self.hidden) == 1
         texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first."]
         for comparative, names in self.better.items():
-            estimate = f"a {comparative} estimate than every shown line"
             if names:
-                texts.append(f"At some points, {', '.join(names)} {'has' if len(names) == 1 else 'have'} {estimate}.")
-            else:
-                texts.append(f"At no point does {'the' if is_one else 'a'} hidden line have {estimate}.")
+                has = "has" if len(names) == 1 else "have"
+                texts.append(
+                    f"At some points, {', '.join(names)} {has} a {comparative} estimate than every shown line."
+                )
+        if none := [comparative for comparative, names in self.better.items() if not names]:
+            line = f"{'the' if is_one else 'a'} hidden line"
+            texts.append(f"At no point does {line} have a {' or a '.join(none)} estimate than every shown line.")
         return " ".join(texts)
 
 
