@@ -58,7 +58,7 @@ class HiddenLines:
     hidden, lines : tuple of str
         Hidden and all lines.
     better : mapping of str to tuple of str
-        Comparative of `COMPARISONS`, with the vertical axis if the figure has several -> hidden lines.
+        Phrase such as "lower estimate" -> those lines. It names the vertical axis if not all plots have a direction.
     """
 
     hidden: tuple[str, ...]
@@ -70,9 +70,9 @@ class HiddenLines:
         """Phrase for a static image; empty if no line is hidden."""
         if not self.hidden:
             return ""
-        n_better = {comparative: len(names) for comparative, names in self.better.items()}
         phrases = [
-            f"{n or 'none'} {comparative} at {'some' if n else 'any'} point" for comparative, n in n_better.items()
+            f"{len(names) or 'none'} with a {phrase} at {'some' if names else 'any'} point"
+            for phrase, names in self.better.items()
         ]
         n_hidden = len(self.hidden)
         return ", ".join([f"{n_hidden} more line{'s' if n_hidden > 1 else ''} on the interactive page", *phrases])
@@ -84,15 +84,13 @@ class HiddenLines:
             return ""
         is_one = len(self.hidden) == 1
         texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first."]
-        for comparative, names in self.better.items():
+        for phrase, names in self.better.items():
             if names:
                 has = "has" if len(names) == 1 else "have"
-                texts.append(
-                    f"At some points, {', '.join(names)} {has} a {comparative} estimate than every shown line."
-                )
-        if none := [comparative for comparative, names in self.better.items() if not names]:
+                texts.append(f"At some points, {', '.join(names)} {has} a {phrase} than every shown line.")
+        if none := [phrase for phrase, names in self.better.items() if not names]:
             line = f"{'the' if is_one else 'a'} hidden line"
-            texts.append(f"At no point does {line} have a {' or a '.join(none)} estimate than every shown line.")
+            texts.append(f"At no point does {line} have a {' or a '.join(none)} than every shown line.")
         return " ".join(texts)
 
 
@@ -102,10 +100,13 @@ def describe_hidden(plots: Sequence["Plot"]) -> HiddenLines:
     shown = {name for plot in named for name in plot.shown}
     lines = dict.fromkeys(name for plot in named for name in plot.series)
     better: dict[str, tuple[str, ...]] = {}
+    are_all_directed = all(plot.best for plot in named)
     for plot in named:
+        estimate = "estimate" if are_all_directed else f"estimate of the {plot.y.title}"
         for comparative, reduction in COMPARISONS[plot.best].items():
             names = _better_than_shown(plot, shown, reduction)
-            better[comparative] = tuple(dict.fromkeys((*better.get(comparative, ()), *names)))
+            phrase = f"{comparative} {estimate}"
+            better[phrase] = tuple(dict.fromkeys((*better.get(phrase, ()), *names)))
     return HiddenLines(tuple(name for name in lines if name not in shown), tuple(lines), better)
 
 

@@ -138,8 +138,8 @@ def test_figure_of_many_methods_shows_the_extremes():
     drawn = render(Declared("s", "S", "To test.", (panel,), seed=1), {"p": summary})
     assert {"m0", "m10"} <= set(drawn.plot.shown)
     assert drawn.caption.endswith(
-        "3 of 11 lines are hidden at first. At no point does a hidden line have a lower or a higher estimate than every "
-        "shown line."
+        "3 of 11 lines are hidden at first. At no point does a hidden line have a lower estimate or a higher estimate "
+        "than every shown line."
     )
 
 

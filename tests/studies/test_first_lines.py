@@ -9,7 +9,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS
 from studies.counts.hellinger_accuracy import accuracy
-from studies.figures import Plot, describe_hidden
+from studies.figures import Axis, Plot, describe_hidden
 from studies.figures import plot as plot_module
 from studies.styles import MECHANISM_STYLES, Look, complete_styles
 from tests.studies.first_lines_check import hidden_winners
@@ -49,7 +49,7 @@ def test_best_line_of_each_point_is_shown_at_first():
     assert hidden.sentence == (
         "4 of 12 lines are hidden at first. At no point does a hidden line have a lower estimate than every shown line."
     )
-    assert hidden.note == "4 more lines on the interactive page, none lower at any point"
+    assert hidden.note == "4 more lines on the interactive page, none with a lower estimate at any point"
     assert not hidden_winners([plot])
 
 
@@ -97,7 +97,7 @@ def test_statement_about_hidden_lines_is_computed(monkeypatch):
     assert hidden_winners([plot]) == {"ours-7", "ours-8"}
     hidden = describe_hidden([plot])
     assert hidden.sentence.endswith("At some points, ours-7, ours-8 have a lower estimate than every shown line.")
-    assert hidden.note.endswith(", 2 lower at some point")
+    assert hidden.note.endswith(", 2 with a lower estimate at some point")
 
 
 def _summary(names, best):
@@ -133,7 +133,8 @@ def test_added_mechanisms_have_a_colour_and_a_marker_each():
 
 
 def test_figure_of_several_plots_counts_its_lines_once():
-    plot = draw(means_of(ours_8=(1.0, 1.0)), best="")
-    other = replace(plot, best="lowest")
+    plot = draw(means_of(ours_8=(1.0, 1.0)), best="", y=Axis("probability"))
+    other = replace(plot, best="lowest", y=Axis("sum"))
     hidden = describe_hidden([plot, other])
-    assert len(hidden.hidden) == 12 - len({*plot.shown, *other.shown})
+    assert len(hidden.hidden) == 12 - len({*plot.shown, *other.shown}) == 3
+    assert hidden.sentence.endswith("a hidden line have a lower estimate of the sum than every shown line.")
