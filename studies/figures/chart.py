@@ -120,8 +120,8 @@ class Chart(Layout):
     def _marks(self, rows: pd.DataFrame, is_ordered: bool) -> tuple[str, ...]:
         """Return the marks with columns in the rows; by default, lines do not join categories."""
         marks = [mark for mark in self.marks if set(MARKS[mark].columns) <= set(rows)]
-        joins = is_ordered or self.marks != DEFAULT_MARKS
-        return tuple(mark for mark in marks if joins or mark != "line")
+        is_joined = is_ordered or self.marks != DEFAULT_MARKS
+        return tuple(mark for mark in marks if is_joined or mark != "line")
 
     def _parts(self, summaries: Summaries) -> dict[str, xr.Dataset]:
         if callable(self.source):

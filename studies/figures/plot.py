@@ -155,13 +155,19 @@ class Plot(Layout):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """Series that are shown at first."""
-        return choose_first_lines(self)
+        return choose_first_lines(self.series, self.estimates, self.best, self.first) if self.named else (*self.series,)
 
-    @property
-    def estimated(self) -> list[str]:
-        """Columns with the estimates that markers and lines show."""
+    @cached_property
+    def estimates(self) -> list[pd.DataFrame]:
+        """Tables with one row per point and one column per series, for the markers and for the lines."""
         drawn = {MARKS[mark].columns[0] for mark in self.marks}
-        return [name for name in ("y", "exact") if name in drawn and name in self.rows]
+        points = [name for name in ("axes", "pick", "x") if name in self.rows]
+        tables = []
+        for column in ("y", "exact"):
+            if column in drawn and column in self.rows:
+                rows = self.rows[self.rows["series"].notna() & self.rows[column].notna()]
+                tables.append(rows.pivot_table(index=points, columns="series", values=column, sort=False))
+        return tables
 
     @cached_property
     def picks(self) -> list[str]:

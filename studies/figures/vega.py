@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.declare.factors import format_value
-from studies.figures.first_lines import describe_hidden
+from studies.figures.hidden_lines import describe_hidden
 from studies.figures.labels import at_line_ends, encode_series, legend
 from studies.figures.plot import DEFAULT_MARKS, MARKS, Axis, Plot
 from studies.styles import INK, SHAPES, Look

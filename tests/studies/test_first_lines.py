@@ -22,12 +22,12 @@ LOOKS = {
 }
 
 
-def six_in_turn(plot):
+def six_in_turn(looks, estimates, best, first):
     """Return the lines of the rule that does not look at the results: those declared, or six of all origins in turn."""
     origins = ("", "ours", "paper", "baseline", "reference", "broken")
-    groups = [[name for name, look in plot.series.items() if look.origin == origin] for origin in origins]
+    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in origins]
     ranked = sorted((rank, turn, name) for turn, group in enumerate(groups) for rank, name in enumerate(group))
-    return tuple(name for name in plot.series if name in plot.first) or tuple(name for *_, name in ranked[:6])
+    return tuple(name for name in looks if name in first) or tuple(name for *_, name in ranked[:6])
 
 
 def draw(means, looks=LOOKS, **options):
