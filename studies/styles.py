@@ -4,7 +4,8 @@ Colours follow those of Okabe & Ito, which colour-blind readers can distinguish;
 each colour has a contrast of at least 3 to light and dark pages (WCAG 2.1, 1.4.11). Markers are unique within a
 registry, so that figures can be read in black and white. Variants of one sensitivity share its colour. The origin
 decides the dash of the line and the fill of the markers: solid and filled for ours, dashed and hollow for methods of
-the papers, dotted and hollow for baselines.
+the papers, dotted and hollow for baselines. Methods that a user adds have colours of this palette and markers of their
+own; a broken one is dotted, with a cross through its marker.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -84,7 +85,7 @@ _ADDED = (
 )
 """Colours and markers of methods that a user adds, in order; no registry uses these markers."""
 
-_CROSSED = "M-1.2,-1.2L1.2,1.2M-1.2,1.2L1.2,-1.2"
+_CROSS = "M-1.2,-1.2L1.2,1.2M-1.2,1.2L1.2,-1.2"
 
 _DASHES: dict[str, tuple[float, ...]] = {"ours": (), "paper": (7, 3), "baseline": (2, 2), "reference": (9, 3, 2, 3)}
 ORIGINS = {
@@ -106,7 +107,7 @@ class Look:
     marker: str = "circle"  # shape or path in the notation of Vega
     dash: tuple[float, ...] = ()  # lengths of dashes and gaps in pixels; empty for a solid line
     origin: str = ""  # a key of `ORIGINS`, or empty for lines that are not methods
-    is_private: bool = True
+    is_private: bool = True  # False for methods that a store marks as not private
 
     @property
     def fill(self) -> str:
@@ -125,6 +126,10 @@ SERIES = (
     Look(_COLORS["purple"], "diamond", (7, 2, 2, 2)),
     Look(_COLORS["brown"], _MARKERS["v"], (11, 3)),
     Look(_COLORS["sky"], "cross", (4, 2, 2, 2, 2, 2)),
+    Look(_COLORS["orange"], _MARKERS["p"], (3, 4)),
+    Look(_COLORS["teal"], _MARKERS["*"], (9, 2, 2, 2, 2, 2)),
+    Look(_COLORS["olive"], _MARKERS["<"], (5, 5)),
+    Look(_COLORS["crimson"], _MARKERS[">"], (12, 2, 4, 2)),
 )
 """Styles of lines that are values of a factor, in order."""
 
@@ -154,7 +159,7 @@ def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str
     others = dict.fromkeys(name for name in names if name not in styles)
     added = (Look(_COLORS[color], marker, origin="added") for color, marker in cycle(_ADDED))
     looks = {**styles, **(dict(zip(others, added, strict=False)) if styles else assign_series(others))}
-    crossed = {name: SHAPES.get(looks[name].marker, looks[name].marker) + _CROSSED for name in broken}
+    crossed = {name: SHAPES.get(looks[name].marker, looks[name].marker) + _CROSS for name in broken}
     marked = {name: replace(looks[name], marker=crossed[name], dash=(1, 4), origin="broken") for name in broken}
     return {**looks, **marked}
 

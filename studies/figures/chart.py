@@ -216,7 +216,7 @@ def ratios(source: Callable[[Summaries], Parts], ylabel: str) -> Chart:
     return Chart(
         source, "n", {"y": "ratio"}, "mechanism", MECHANISM_STYLES, y=Axis(ylabel, log=True),
         marks=("level", "line", "points"), across={"level": 1.0}, columns=3, height=260, share_x=False,
-        best="lowest",         with_constants=True)  # fmt: skip
+        best="lowest", with_constants=True)  # fmt: skip
 
 
 def shares(

@@ -113,7 +113,7 @@ class Layout:
     share_y: bool = True
     sideways: bool = False  # exchange the axes: the values are horizontal
     first: tuple[str, ...] = ()  # series that are shown at first if some are hidden; see `choose_first_lines`
-    best: Literal["", "lowest", "highest", "extreme"] = ""  # lines that are always shown at first, if there are any
+    best: Literal["", "lowest", "highest", "extreme"] = ""  # estimates whose lines are never hidden at first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
