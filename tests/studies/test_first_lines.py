@@ -11,6 +11,7 @@ from mechanisms import MECHANISMS
 from studies.counts.hellinger_accuracy import accuracy
 from studies.figures import Axis, Plot, describe_hidden
 from studies.figures import plot as plot_module
+from studies.figures.labels import at_line_ends
 from studies.styles import MECHANISM_STYLES, Look, complete_styles
 from tests.studies.first_lines_check import hidden_winners
 
@@ -138,3 +139,10 @@ def test_figure_of_several_plots_counts_its_lines_once():
     hidden = describe_hidden([plot, other])
     assert len(hidden.hidden) == 12 - len({*plot.shown, *other.shown}) == 3
     assert hidden.sentence.endswith("a hidden line have a lower estimate of the sum than every shown line.")
+
+
+def test_line_that_ends_before_the_right_edge_has_no_label_there():
+    """Such lines are in a legend, as all others."""
+    whole = draw(dict.fromkeys(("ours-0", "laplace"), (1.0, 2.0)), columns=1, height=100)
+    assert set(at_line_ends(whole)["series"]) == {"ours-0", "laplace"}
+    assert at_line_ends(draw({"ours-0": (1.0, 2.0), "laplace": (3.0,)}, columns=1, height=100)).empty
