@@ -252,7 +252,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     assert labels == [broken, "half (audited to n = 20)", "no-pmf (unaudited)", "laplace"]
     summary = pipeline.summarise(ds.load())
     looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
-    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "")
+    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "added")
     rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
     assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
     assert rows["half"][3] == "rank 3 of 4, behind laplace at every n; geometric is best"
