@@ -13,7 +13,7 @@ from studies.figures import Axis, Plot, describe_hidden
 from studies.figures import plot as plot_module
 from studies.figures.labels import at_line_ends
 from studies.styles import MECHANISM_STYLES, Look, complete_styles
-from tests.studies.first_lines_check import hidden_winners
+from tests.studies.first_lines_check import hidden_winners, six_in_turn
 
 LOOKS = {
     **{f"ours-{i}": Look("red", origin="ours") for i in range(9)},
@@ -21,14 +21,6 @@ LOOKS = {
     "laplace": Look("red", origin="baseline"),
     "not-private": Look("red", origin="paper", is_private=False),
 }
-
-
-def six_in_turn(looks, estimates, best, first):
-    """Return the lines of the rule that does not look at the results: those declared, or six of all origins in turn."""
-    origins = ("", "ours", "paper", "baseline", "reference", "broken")
-    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in origins]
-    ranked = sorted((rank, turn, name) for turn, group in enumerate(groups) for rank, name in enumerate(group))
-    return tuple(name for name in looks if name in first) or tuple(name for *_, name in ranked[:6])
 
 
 def draw(means, looks=LOOKS, **options):
