@@ -4,7 +4,8 @@ Colours follow those of Okabe & Ito, which colour-blind readers can distinguish;
 each colour has a contrast of at least 3 to light and dark pages (WCAG 2.1, 1.4.11). Markers are unique within a
 registry, so that figures can be read in black and white. Variants of one sensitivity share its colour. The origin
 decides the dash of the line and the fill of the markers: solid and filled for ours, dashed and hollow for methods of
-the papers, dotted and hollow for baselines.
+the papers, dotted and hollow for baselines. Methods that a user adds have colours of this palette and markers of their
+own; a broken one is dotted, with a cross through its marker.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -64,12 +65,35 @@ _MARKERS = {
 }
 """Marker in the notation of `mechanisms.core.metadata.Style` -> shape or path in the notation of Vega."""
 
+SHAPES = {
+    "circle": "M-1,0a1,1 0 1,0 2,0a1,1 0 1,0 -2,0",
+    "square": "M-1,-1H1V1H-1Z",
+    "diamond": "M0,-1L1,0L0,1L-1,0Z",
+    "cross": "M-1,-.4H-.4V-1H.4V-.4H1V.4H.4V1H-.4V.4H-1Z",
+}
+"""Shape of Vega -> path in SVG."""
+
+_ADDED = (
+    ("brown", "M-1,-.8L1,.8V-.8L-1,.8Z"),
+    ("teal", "M-.8,-1H.8L-.8,1H.8Z"),
+    ("olive", "M-1,-.5H1V.5H-1Z"),
+    ("green", "M0,-1L1,1L0,.4L-1,1Z"),
+    ("purple", "M-.8,1V-.2L0,-1L.8,-.2V1Z"),
+    ("orange", "M-1,.5A1,1 0 0,1 1,.5Z"),
+    ("sky", "M-.5,-1H.5V1H-.5Z"),
+    ("vermilion", "M-1,-.5A1,1 0 0,0 1,-.5Z"),
+)
+"""Colours and markers of methods that a user adds, in order; no registry uses these markers."""
+
+_CROSS = "M-1.2,-1.2L1.2,1.2M-1.2,1.2L1.2,-1.2"
+
 _DASHES: dict[str, tuple[float, ...]] = {"ours": (), "paper": (7, 3), "baseline": (2, 2), "reference": (9, 3, 2, 3)}
 ORIGINS = {
     "ours": "ours",
     "paper": "of the paper",
     "baseline": "baselines",
     "reference": "references",
+    "added": "added",
     "broken": "broken",
 }
 """Origin of a method -> its heading in a legend."""
@@ -83,6 +107,7 @@ class Look:
     marker: str = "circle"  # shape or path in the notation of Vega
     dash: tuple[float, ...] = ()  # lengths of dashes and gaps in pixels; empty for a solid line
     origin: str = ""  # a key of `ORIGINS`, or empty for lines that are not methods
+    is_private: bool = True  # False for methods that a store marks as not private
 
     @property
     def fill(self) -> str:
@@ -101,6 +126,10 @@ SERIES = (
     Look(_COLORS["purple"], "diamond", (7, 2, 2, 2)),
     Look(_COLORS["brown"], _MARKERS["v"], (11, 3)),
     Look(_COLORS["sky"], "cross", (4, 2, 2, 2, 2, 2)),
+    Look(_COLORS["orange"], _MARKERS["p"], (3, 4)),
+    Look(_COLORS["teal"], _MARKERS["*"], (9, 2, 2, 2, 2, 2)),
+    Look(_COLORS["olive"], _MARKERS["<"], (5, 5)),
+    Look(_COLORS["crimson"], _MARKERS[">"], (12, 2, 4, 2)),
 )
 """Styles of lines that are values of a factor, in order."""
 
@@ -123,17 +152,16 @@ def _styles(*registries: Mapping[str, Entry], reference: str = "") -> dict[str, 
 
 
 def complete_styles(styles: Styles, names: Iterable[str], broken: Collection[str] = ()) -> dict[str, Look]:
-    """Return the looks, with one in the text colour and with an unused marker for each other name, or of `SERIES`.
+    """Return the looks, with one of those of added methods for each other name, or of `SERIES` without any style.
 
-    Mechanisms whose guarantee is `broken` are crimson and dotted, below their own heading.
+    Mechanisms whose guarantee is `broken` are dotted, with a cross through the hollow marker, below their own heading.
     """
     others = dict.fromkeys(name for name in names if name not in styles)
-    used = {style.marker for style in styles.values()}
-    unused = [_MARKERS[marker] for marker in "|_+x1348" if _MARKERS[marker] not in used]
-    looks = {name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}
-    looks = looks if styles else assign_series(others)
-    broken = {name: replace(looks[name], color=_COLORS["crimson"], dash=(1, 4), origin="broken") for name in broken}
-    return {**styles, **looks, **broken}
+    added = (Look(_COLORS[color], marker, origin="added") for color, marker in cycle(_ADDED))
+    looks = {**styles, **(dict(zip(others, added, strict=False)) if styles else assign_series(others))}
+    crossed = {name: SHAPES.get(looks[name].marker, looks[name].marker) + _CROSS for name in broken}
+    marked = {name: replace(looks[name], marker=crossed[name], dash=(1, 4), origin="broken") for name in broken}
+    return {**looks, **marked}
 
 
 def describe_audit(audit: Mapping[str, Any]) -> str:
@@ -176,8 +204,17 @@ def looks_of(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> dict[str, 
     names = [name for ds in parts for name in ds[by].values.tolist()]
     audits = {name: audit for ds in parts for name, audit in stored_audits(ds, by).items() if name in names}
     styles = complete_styles(styles, names, [name for name, audit in audits.items() if audit["verdict"] == "broken"])
-    labels = {(label_method(ds, by, name), name) for ds in parts for name in ds[by].values.tolist()}
-    return {label: look for name, look in styles.items() for label, labelled in sorted(labels) if labelled == name}
+    labels = {
+        (label_method(ds, by, name), name, name not in not_private(ds, by))
+        for ds in parts
+        for name in ds[by].values.tolist()
+    }
+    return {
+        label: replace(look, is_private=is_private)
+        for name, look in styles.items()
+        for label, labelled, is_private in sorted(labels)
+        if labelled == name
+    }
 
 
 def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:

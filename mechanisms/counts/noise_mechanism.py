@@ -7,6 +7,7 @@ up in a table, so that the distribution of the release, and thereby an exact aud
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -73,8 +74,8 @@ class TabulatedCounts(CountRelease):
 def noise_mechanism(
     name: str,
     *,
-    log_pmf: Callable[[Integers, float], ArrayLike],
-    guarantee: Callable[[float], Guarantee | None] | None = None,
+    log_pmf: Callable[..., ArrayLike],
+    guarantee: Callable[..., Guarantee | None] | None = None,
     note: str = "",
 ) -> Mechanism:
     """Return a mechanism that adds integer noise with a given distribution to the counts.
@@ -85,9 +86,11 @@ def noise_mechanism(
         Name of the mechanism, which keys its random streams.
     log_pmf : callable
         Maps (z, epsilon) to the log probability of the noise z up to a constant, where z is an integer array of any
-        shape (m,), and ε > 0 the privacy loss in nats for which the noise is calibrated; −inf for impossible noise.
+        shape (m,), and ε > 0 the privacy loss in nats for which the noise is calibrated; −inf for impossible noise. If
+        it has parameters called ``k`` or ``delta``, it also gets the number of categories, k ≥ 2, or δ of (ε, δ)-DP.
     guarantee : callable, optional
-        Maps ε to the stated `Guarantee` under replacement of one record, or to None. By default ε-DP, conjectured.
+        Maps ε, or (ε, δ) if `log_pmf` has the parameter ``delta``, to the stated `Guarantee` under replacement of one
+        record, or to None. By default ε-DP or (ε, δ)-DP, conjectured.
     note : str
         Description of the mechanism in one sentence.
 
@@ -105,7 +108,8 @@ def noise_mechanism(
     Raises
     ------
     ValueError
-        From `Mechanism.build`, if `log_pmf` returns another shape, NaN or +inf, or no possible noise.
+        If `log_pmf` has other parameters. From `Mechanism.build`, if it returns another shape, NaN or +inf, or no
+        possible noise.
 
     Examples
     --------
@@ -117,24 +121,54 @@ def noise_mechanism(
     within 1-DP, conjectured: loses 1.0000, slack 0.0000
     >>> audit_counts(mine, prior=[1, 1, 1], n=5, epsilon=1.0).check(mine.guarantee(1.0)).holds
     False
+
+    With more categories, one replaced record changes two counts, unless only k − 1 = 1 of them has noise:
+
+    >>> wide = noise_mechanism("wide", log_pmf=lambda z, epsilon, k: -epsilon * abs(z) / min(k - 1, 2))
+    >>> audit_counts(wide, prior=[1, 1, 1], n=5, epsilon=1.0).check(wide.guarantee(1.0)).holds
+    True
     """
+    names = _named_parameters(log_pmf)
 
     def release(prior: Floats, counts: Integers, epsilon: float, delta: float) -> TabulatedCounts:
-        return TabulatedCounts(prior, counts, _tabulate(log_pmf, epsilon))
+        offered = {"k": len(counts), "delta": delta}
+        return TabulatedCounts(
+            prior, counts, _tabulate(log_pmf, epsilon, tuple((name, offered[name]) for name in names))
+        )
 
     def state(epsilon: float, delta: float | None = None) -> Guarantee | None:
-        return Guarantee(epsilon, status=Status.CONJECTURED) if guarantee is None else guarantee(epsilon)
+        stated = (epsilon, delta or 0.0) if "delta" in names else (epsilon,)
+        return Guarantee(*stated, status=Status.CONJECTURED) if guarantee is None else guarantee(*stated)
 
     def require(n: int, k: int) -> None:
         require_at_most(REACH, "records for tabulated noise", n, n, k)
 
-    return Mechanism(name, note, release=release, guarantee=state, require=require)
+    return Mechanism(name, note, release=release, guarantee=state, require=require, needs_delta="delta" in names)
+
+
+def _named_parameters(log_pmf: Callable[..., ArrayLike]) -> tuple[str, ...]:
+    """Return those of k and delta that a function takes by name after (z, epsilon)."""
+    try:
+        signature = inspect.signature(log_pmf)
+    except (TypeError, ValueError):  # a callable without a signature, such as one of C
+        return ()
+    named = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    bound = getattr(log_pmf, "keywords", {})  # arguments of functools.partial
+    names = tuple(name for name in ("k", "delta") if name in named and name not in bound)
+    try:
+        signature.bind(None, None, **dict.fromkeys(names))
+    except TypeError as error:
+        raise ValueError(
+            f"log_pmf must take (z, epsilon), and k and delta by name if it needs them, got {signature}; compute other "
+            "values before, or give them defaults"
+        ) from error
+    return names
 
 
 @lru_cache(maxsize=8)  # 5 MB per entry; an audit builds the same noise at all data sets
-def _tabulate(log_pmf: Callable[[Integers, float], ArrayLike], epsilon: float) -> _Table:
+def _tabulate(log_pmf: Callable[..., ArrayLike], epsilon: float, named: tuple[tuple[str, float], ...] = ()) -> _Table:
     z = np.arange(-REACH, REACH + 1)
-    logs = returned_array("log_pmf", log_pmf(z, epsilon)).astype(np.float64)
+    logs = returned_array("log_pmf", log_pmf(z, epsilon, **dict(named))).astype(np.float64)
     if logs.shape != z.shape or np.any(np.isnan(logs) | (logs == np.inf)) or not np.any(np.isfinite(logs)):
         raise ValueError(
             f"log_pmf must return {z.size:,} log probabilities < inf, not all -inf, got shape {logs.shape} or invalid "

@@ -206,7 +206,9 @@ def _figure(k: int, label: str) -> Figure:
         x=Axis("Hellinger distance", limits=(0.0, 1.0)), y=Axis("probability of the bin", log=True, limits=(1e-6, 1.0)),
         facet={"n": "n = {}"}, prepare=_bins, columns=2, n_markers=8, first=_FIRST, at_ends=False,
         with_constants=True)  # fmt: skip
-    sums = replace(bins, prepare=_sums, y=Axis("cumulative probability", limits=(0.0, 1.0)), with_constants=False)
+    sums = replace(
+        bins, prepare=_sums, y=Axis("cumulative probability", limits=(0.0, 1.0)), best="highest", with_constants=False
+    )
     title = f"Distribution of the distance, {k} categories (P0, Figure {label})"
     return Figure(f"distribution-k{k}", title, _CAPTION, (f"k{k}",), stacked(bins, sums))
 

@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import ENDS, N_VALUES, format_value
-from studies.figures.plot import Axis, Layout, Plot, constants_of, label_of, rows_of
+from studies.figures.plot import DEFAULT_MARKS, MARKS, Axis, Layout, Plot, constants_of, label_of, rows_of
 from studies.styles import INK, MECHANISM_STYLES, Look, Styles, assign_series, label_method, looks_of
 
 Summaries = Mapping[str, xr.Dataset]
@@ -26,8 +26,9 @@ class Chart(Layout):
     """Description of the axes of a figure; there is no plot if `source` returns no parts.
 
     The attributes of `Layout` are those of the plot. By default, there are as many columns as values of the last facet,
-    and a discrete axis has 22 pixels per value. The most important series of `first` come first: those without a style
-    displace the last ones.
+    and a discrete axis has 22 pixels per value. The default marks are the nominal value of the measure, lines, bars of
+    two Monte Carlo standard errors (or intervals of events), and markers, as far as there are numbers for them. By
+    default, no lines join categories: values of `over` that are not numbers. `first` names methods.
 
     Attributes
     ----------
@@ -87,7 +88,12 @@ class Chart(Layout):
             every = (groups["x"].transform("size") // self.n_markers).clip(lower=1)
             rows["marked"] = (groups.cumcount() + groups.ngroup() * (every // 4)) % every == every // 2
         some = axes[0][2]
-        x = replace(self.x, title=self.x.title or (label_of(some[self.over]) if not self.sideways else ""))
+        is_ordered = np.issubdtype(some[self.over].dtype, np.number) and not self.x.discrete
+        x = replace(
+            self.x,
+            discrete=not is_ordered,
+            title=self.x.title or (label_of(some[self.over]) if not self.sideways else ""),
+        )
         y = replace(self.y, title=self.y.title or label_of(some[next(iter(self.show.values()))]))
         y = y if self.limits is None else replace(y, limits=self.limits(rows))
         drawn = {name: look for name, look in looks.items() if name in set(rows["series"].dropna())}
@@ -98,7 +104,8 @@ class Chart(Layout):
             "columns": self.columns or (int(some_part.sizes[list(self.facet)[-1]]) if is_split else len(parts)),
             "height": self.height or (22 * rows["x"].nunique() if self.sideways else 170),
             "named": self.named and (len(drawn) > 1 or "" not in drawn),
-            "first": self._first(drawn, labels),
+            "first": tuple(label for name in self.first for label in drawn if labels.get(label) == name),
+            "marks": self._marks(rows, is_ordered),
         }
         plot = Plot(rows=rows, looks=drawn, note=constants_of(some) if self.with_constants else "", **layout)
         if {"from", "to"} & set(rows):  # a missing end of a region is the end of the axis
@@ -110,13 +117,11 @@ class Chart(Layout):
             plot = replace(plot, rows=rows, y=replace(y, limits=(low, high)))
         return [plot]
 
-    def _first(self, drawn: Mapping[str, Look], labels: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the labels of the series that are shown at first."""
-        chosen = [label for name in self.first for label in drawn if labels.get(label) == name]
-        if self.styles and chosen:  # mechanisms of a user and broken ones are always shown
-            new = [name for name in drawn if labels[name] not in self.styles or drawn[name].origin == "broken"]
-            chosen = [*new, *(name for name in chosen if name not in new)][: max(len(chosen), len(new))]
-        return tuple(chosen) if self.named else ()
+    def _marks(self, rows: pd.DataFrame, is_ordered: bool) -> tuple[str, ...]:
+        """Return the marks with columns in the rows; by default, lines do not join categories."""
+        marks = [mark for mark in self.marks if set(MARKS[mark].columns) <= set(rows)]
+        is_joined = is_ordered or self.marks != DEFAULT_MARKS
+        return tuple(mark for mark in marks if is_joined or mark != "line")
 
     def _parts(self, summaries: Summaries) -> dict[str, xr.Dataset]:
         if callable(self.source):
@@ -175,7 +180,11 @@ class Chart(Layout):
         numbers: dict[str, float] = {}
         curves: dict[str, str] = {}
         added = []
-        for column, value in self.across.items():
+        across = dict(self.across)
+        nominal = ds[self.show["y"]].attrs.get("nominal") if "y" in self.show else None
+        if nominal is not None and "level" in self.marks:
+            across.setdefault("level", float(nominal))
+        for column, value in across.items():
             if not isinstance(value, str) or not ds[value].dims:
                 numbers[column] = float(ds[value] if isinstance(value, str) else value)
             elif self.over in ds[value].dims:
@@ -207,7 +216,7 @@ def ratios(source: Callable[[Summaries], Parts], ylabel: str) -> Chart:
     return Chart(
         source, "n", {"y": "ratio"}, "mechanism", MECHANISM_STYLES, y=Axis(ylabel, log=True),
         marks=("level", "line", "points"), across={"level": 1.0}, columns=3, height=260, share_x=False,
-        with_constants=True)  # fmt: skip
+        best="lowest", with_constants=True)  # fmt: skip
 
 
 def shares(

@@ -7,20 +7,18 @@ specification, from which static images and the interactive figure of a page are
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from pipeline.declare.factors import N_VALUES, format_value
-from studies.styles import INK, ORIGINS, Look
+from studies.figures.first_lines import choose_first_lines
+from studies.styles import INK, Look
 
 MAX_DIRECT = 8
 """Maximum number of lines that are labelled at their ends; more lines have a legend."""
-
-MAX_LINES = 6
-"""Maximum number of lines that a figure shows at first; others are added on demand."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,10 @@ edge                     dotted vertical lines at ``edge``
 """
 
 
+DEFAULT_MARKS = ("level", "line", "errors", "points")
+"""Nominal value, lines, error bars and markers; a chart has those for which there are numbers."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """Axis of a plot.
@@ -102,7 +104,7 @@ class Layout:
 
     x: Axis = field(default_factory=Axis)
     y: Axis = field(default_factory=Axis)
-    marks: tuple[str, ...] = ("line", "points")  # names of `MARKS`, from the lowest layer to the highest
+    marks: tuple[str, ...] = DEFAULT_MARKS  # names of `MARKS`, from the lowest layer to the highest
     columns: int = 0  # number of axes per row
     height: int = 0  # of the axes in pixels
     named: bool = True  # label the lines, at their ends or in a legend; False if the titles of the axes name them
@@ -110,7 +112,8 @@ class Layout:
     share_x: bool = True  # use one scale for all axes
     share_y: bool = True
     sideways: bool = False  # exchange the axes: the values are horizontal
-    first: tuple[str, ...] = ()  # series that are shown at first if there are more than `MAX_LINES`
+    first: tuple[str, ...] = ()  # series that are shown at first if some are hidden; see `choose_first_lines`
+    best: Literal["", "lowest", "highest", "extreme"] = ""  # estimates whose lines are never hidden at first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,9 +155,19 @@ class Plot(Layout):
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """Series that are shown at first."""
-        if len(self.series) <= MAX_LINES or not self.named:
-            return tuple(self.series)
-        return tuple(name for name in self.series if name in self.first) or _first_lines(self.series)
+        return choose_first_lines(self.series, self.estimates, self.best, self.first) if self.named else (*self.series,)
+
+    @cached_property
+    def estimates(self) -> list[pd.DataFrame]:
+        """Tables with one row per point and one column per series, for the markers and for the lines."""
+        drawn = {MARKS[mark].columns[0] for mark in self.marks}
+        points = [name for name in ("axes", "pick", "x") if name in self.rows]
+        tables = []
+        for column in ("y", "exact"):
+            if column in drawn and column in self.rows:
+                rows = self.rows[self.rows["series"].notna() & self.rows[column].notna()]
+                tables.append(rows.pivot_table(index=points, columns="series", values=column, sort=False))
+        return tables
 
     @cached_property
     def picks(self) -> list[str]:
@@ -180,7 +193,7 @@ class Plot(Layout):
         """Return all finite values on the vertical axis."""
         columns = {column for mark in self.marks for column in MARKS[mark].columns} - {"mcse", "edge"}
         shown = [self.rows[column].to_numpy(float) for column in sorted(columns & set(self.rows))]
-        if "errors" in self.marks:
+        if "errors" in self.marks and "mcse" in self.rows:
             for sign, end in ((-1, "at_least"), (1, "at_most")):
                 bars = self.rows["y"] + sign * 2 * self.rows["mcse"]
                 shown.append((self.rows[end].fillna(bars) if end in self.rows else bars).to_numpy(float))
@@ -200,14 +213,6 @@ class Plot(Layout):
             low, high = min(low, 0.0) if 0 <= low < 0.5 * high else low - margin, high + margin
         first, last = self.y.limits
         return float(low if first is None else first), float(high if last is None else last)
-
-
-def _first_lines(looks: Mapping[str, Look]) -> tuple[str, ...]:
-    """Return `MAX_LINES` series to show at first, of all origins in turn."""
-    groups = [[name for name, look in looks.items() if look.origin == origin] for origin in ("", *ORIGINS)]
-    ranked = sorted((rank, number, name) for number, group in enumerate(groups) for rank, name in enumerate(group))
-    kept = {name for _, _, name in ranked[:MAX_LINES]}
-    return tuple(name for name in looks if name in kept)
 
 
 def rows_of(ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **columns: str) -> pd.DataFrame:

@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.declare.factors import format_value
+from studies.figures.hidden_lines import describe_hidden
 from studies.figures.labels import at_line_ends, encode_series, legend
-from studies.figures.plot import MARKS, Axis, Plot
-from studies.styles import INK, Look
+from studies.figures.plot import DEFAULT_MARKS, MARKS, Axis, Plot
+from studies.styles import INK, SHAPES, Look
 
 Spec = dict[str, Any]
 
@@ -65,7 +66,7 @@ def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = 
     series = {name: plot.series[name] for plot in with_legend for name in plot.shown}
     if len(series) < 2:
         series = {}
-    notes = list(dict.fromkeys(note for plot in plots for note in _notes(plot, hover)))
+    notes = _notes(plots, hover)
     if series or notes:
         view, datasets["legend"] = legend(series, ", ".join(notes), max(width, 290), (_fade(_FAINT), _fade(_READABLE)))
         columns = [view, *columns]
@@ -95,10 +96,11 @@ def first_lines(plots: Sequence[Plot]) -> list[str]:
     return list(dict.fromkeys(name for plot in plots for name in plot.shown))
 
 
-def _notes(plot: Plot, hover: bool) -> list[str]:
-    n_hidden = len(plot.series) - len(plot.shown)
-    more = [f"{n_hidden} more lines on the interactive page"] if n_hidden and plot.named and not hover else []
-    return [*([plot.note] if plot.note else []), *(plot.picks[:1] if not hover else []), *more]
+def _notes(plots: Sequence[Plot], hover: bool) -> list[str]:
+    """Return the constants, and for a static image the picked values and the number of hidden lines."""
+    notes = [note for plot in plots for note in (plot.note, *(plot.picks[:1] if not hover else []))]
+    notes += [] if hover else [describe_hidden(plots).note]
+    return list(dict.fromkeys(filter(None, notes)))
 
 
 def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
@@ -273,10 +275,19 @@ def _layer(plot: Plot, name: str) -> Spec:
     if name == "edge":
         encoding = {"x": {**_x(plot), "field": "edge"}}
     encoding |= encode_series(plot.series, *mark.looks)
+    encoding |= _beside(plot) if mark.looks else {}
     if plot.y.log and name not in ("edge", "line", "exact"):
         tests.append(f"datum.{first} > 0")
     filters = {"filter": " && ".join(f"({test})" for test in tests)}
     return {"transform": [filters, *transform], "mark": drawn, "encoding": _oriented(plot, encoding)}
+
+
+def _beside(plot: Plot) -> Spec:
+    """Return an encoding that places the series next to each other at values that no line joins."""
+    if not plot.x.discrete or plot.sideways or "line" in plot.marks or set(plot.marks) - set(DEFAULT_MARKS):
+        return {}
+    scale = {"domain": list(plot.series), "paddingOuter": 1}
+    return {"xOffset": {"field": "series", "type": "nominal", "scale": scale}} if len(plot.series) > 1 else {}
 
 
 def _oriented(plot: Plot, encoding: Spec) -> Spec:
@@ -319,7 +330,7 @@ def _hover_layer(plot: Plot) -> Spec:
     return {
         "transform": [{"filter": f"({_SHOWN}) && isValid(datum.series) && isValid(datum.{main}){positive}"}],
         "mark": {"type": "point", "filled": True, "size": 160, "opacity": 0, "clip": True, "cursor": "pointer"},
-        "encoding": _oriented(plot, {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip}),
+        "encoding": _oriented(plot, {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip, **_beside(plot)}),
     }
 
 
@@ -348,17 +359,8 @@ def _sample(look: Look) -> list[dict[str, str]]:
     """Return the attributes in SVG of the line and the marker of a legend."""
     line = {"d": "M0,5H28", "stroke": look.color, "stroke-dasharray": " ".join(map(str, look.dash))}
     at = "translate(14 5) scale(3.3)"
-    marker = {"d": _SHAPES.get(look.marker, look.marker), "stroke": look.color, "fill": look.fill, "transform": at}
+    marker = {"d": SHAPES.get(look.marker, look.marker), "stroke": look.color, "fill": look.fill, "transform": at}
     return [line, marker]
-
-
-_SHAPES = {
-    "circle": "M-1,0a1,1 0 1,0 2,0a1,1 0 1,0 -2,0",
-    "square": "M-1,-1H1V1H-1Z",
-    "diamond": "M0,-1L1,0L0,1L-1,0Z",
-    "cross": "M-1,-.4H-.4V-1H.4V-.4H1V.4H.4V1H-.4V.4H-1Z",
-}
-"""Shape of Vega -> path in SVG."""
 
 
 def _tabulate(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

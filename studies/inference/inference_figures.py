@@ -1,6 +1,7 @@
 """Figures of the studies `calibration` and `exact-inference`."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -26,7 +27,7 @@ def _private(ds: xr.Dataset) -> xr.Dataset:
 
 def _against_n(
     variable: str, ylabel: str, prepare: Callable[[xr.Dataset], xr.Dataset] = _one_component,
-    source: str | Callable[[Summaries], Parts] = "", with_limit: bool = False,
+    source: str | Callable[[Summaries], Parts] = "", with_limit: bool = False, best: Literal["", "lowest"] = "",
 ) -> Chart:  # fmt: skip
     """Describe a mean against the number of records, with one row per panel and one column per privacy loss.
 
@@ -43,7 +44,7 @@ def _against_n(
         source, "n", {"y": variable}, "algorithm", METHOD_STYLES, x=Axis("number of records", log=True),
         y=Axis(ylabel, log=True), marks=("region", "line", "points") if with_limit else ("line", "errors", "points"),
         facet={"epsilon": "ε = {}"}, across={"to": "limit"} if with_limit else {}, prepare=prepared, height=150,
-        first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "exact"))  # fmt: skip
+        best=best, first=("gibbs", "gibbs-published", "marginal", "naive", "ops", "exact"))  # fmt: skip
 
 
 def _ecdfs(source: Callable[[Summaries], Parts]) -> Chart:
@@ -125,7 +126,7 @@ FIGURES = (
         "Mean of the unbiased squared maximum mean discrepancy between draws of each posterior and of the non-private "
         "one; error bars show ± 2 Monte Carlo standard errors. Values <= 0 are not shown.",
         tuple(MODELS),
-        _against_n("mmd2_mean", "MMD² to the non-private posterior", _private),
+        _against_n("mmd2_mean", "MMD² to the non-private posterior", _private, best="lowest"),
         claims=(*(f"utility-{panel}" for panel in MODELS), *(f"utility-of-release-{panel}" for panel in EXPONENTIAL)),
     ),
 )

@@ -395,6 +395,7 @@ _FIGURES = (
             prepare=lambda ds: ds.sel(mechanism=ds["mechanism"].isin(list(GLM_CHAINS)[1:])),
             across={"level": 0.95},
             marks=("level", "line", "errors", "points"),
+            best="",
         ),
         claims=("coverage-where-planned",),
     ),

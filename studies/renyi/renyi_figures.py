@@ -73,9 +73,11 @@ LOSSES = stacked(_LOSSES, _ENLARGED)
 
 
 def against_epsilon(measure: str, ylabel: str, log: bool = False, **options: Any) -> Chart:
-    """Describe the mean of a measure of draws of regression weights against ε, with one axes per panel."""
-    y, defaults = Axis(ylabel, log=log), {"styles": GLM_STYLES, "x": _EPSILON, "marks": ("line", "errors", "points")}
-    return Chart("", "epsilon", {"y": f"{measure}_mean"}, "mechanism", y=y, share_y=False, **{**defaults, **options})
+    """Describe the mean of an error of draws of regression weights against ε, with one axes per panel."""
+    defaults = {"styles": GLM_STYLES, "x": _EPSILON, "marks": ("line", "errors", "points"), "best": "lowest"}
+    return Chart(
+        "", "epsilon", {"y": f"{measure}_mean"}, "mechanism", y=Axis(ylabel, log=log), share_y=False,
+        **{**defaults, **options})  # fmt: skip
 
 
 def _logistic(ds: xr.Dataset) -> xr.DataArray:

@@ -17,12 +17,12 @@ from urllib.parse import quote
 import jinja2
 import xarray as xr
 
-from pipeline import Claim, Figure, Finding, Study
+from pipeline import Claim, Figure, Finding, Panel, Study
 from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
 from pipeline.stores.locations import is_local
 from studies.claims import Summaries
-from studies.figures import Converter, Plot, interactive, specify
+from studies.figures import Converter, Plot, describe_hidden, interactive, specify
 from studies.figures.defaults import default_figures
 from studies.report.papers import OTHER, PAPERS, Paper
 
@@ -172,6 +172,13 @@ def _of_figure(figure: Figure, summaries: Summaries) -> dict[str, xr.Dataset]:
     return {panel: summary for panel, summary in stored.items() if summary["n_ok"].any()}
 
 
+def _with_nominal_values(panel: Panel, summary: xr.Dataset) -> xr.Dataset:
+    """Return a summary whose means have the nominal value of their measure as an attribute."""
+    means = {f"{measure.name}_mean": measure.nominal for measure in panel.measures}
+    means = {name: nominal for name, nominal in means.items() if nominal is not None and name in summary}
+    return summary.assign({name: summary[name].assign_attrs(nominal=nominal) for name, nominal in means.items()})
+
+
 def render_figures(
     study: Study,
     summaries: Summaries,
@@ -185,7 +192,8 @@ def render_figures(
     Return them, and the claims, each with its figure if it has one. The targets of links, unique on a page, contain
     `prefix`. SVG and PNG copies are written to `figures_folder`.
     """
-    drawn = [(figure, figure.draw(_of_figure(figure, summaries))) for figure in drawable(study, summaries)]
+    nominal = {name: _with_nominal_values(study.panel(name), summary) for name, summary in summaries.items()}
+    drawn = [(figure, figure.draw(_of_figure(figure, nominal))) for figure in drawable(study, summaries)]
     drawn = [(figure, plots) for figure, plots in drawn if plots]
     places = {claim.name: _illustrating([figure for figure, _ in drawn], claim) for claim, _ in claims}
     rendered: dict[str, RenderedFigure] = {}
@@ -205,7 +213,8 @@ def render_figures(
         ]
         first = min(decided, key=lambda judgement: not judgement[0].leads, default=None)
         finding, target = state_finding(*first) if first else "", f"{prefix}{figure.name}"
-        rendered[figure.name] = RenderedFigure(target, figure.title, figure.caption, svg, data, finding, plots[0])
+        caption = " ".join(filter(None, [figure.caption, describe_hidden(plots).sentence]))
+        rendered[figure.name] = RenderedFigure(target, figure.title, caption, svg, data, finding, plots[0])
     judged = [
         Judged(study.name, claim, finding, rendered.get(places[claim.name]), f"claim-{prefix}{claim.name}")
         for claim, finding in claims

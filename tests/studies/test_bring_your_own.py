@@ -32,7 +32,7 @@ from studies.counts.hellinger_accuracy import accuracy, with_mechanisms
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.defaults import default_figures
 from studies.report import load_summaries, write_report
-from studies.styles import MECHANISM_STYLES, describe_audit, label_method, looks_of, stored_audits
+from studies.styles import INK, MECHANISM_STYLES, describe_audit, label_method, looks_of, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
 
 ROOT = Path(__file__).parents[2]
@@ -252,7 +252,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     assert labels == [broken, "half (audited to n = 20)", "no-pmf (unaudited)", "laplace"]
     summary = pipeline.summarise(ds.load())
     looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
-    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "")
+    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "added")
     rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
     assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
     assert rows["half"][3] == "rank 3 of 4, behind laplace at every n; geometric is best"
@@ -364,14 +364,18 @@ def test_audits_of_earlier_stores_are_described_as_they_were():
 
 
 def test_own_mechanism_is_shown_at_first_next_to_the_best_and_the_baseline():
-    """The lines of an own mechanism and of a broken one displace others than k-norm and laplace."""
+    """The lines of an own mechanism and of a broken one are shown besides those that are declared and the best one."""
     names = [*MECHANISMS, "mine", "bad"]
     variables = ("hellinger_mean", "hellinger_mcse", "expected_hellinger")
     values = {name: (("n", "mechanism"), np.ones((2, len(names)))) for name in variables}
     audits = {"bad": {"verdict": "broken", "n": 9, "loss": 2.0}}
     ds = xr.Dataset(values, {"n": [20, 40], "mechanism": ("mechanism", names, {"audits": json.dumps(audits)})})
     (plot,) = accuracy("k3")({"k3": ds})
-    assert set(plot.shown) == {"k-norm", "laplace", "smooth", "smooth-exact", "mine", "bad (broken: loses 2 at n = 9)"}
+    declared = {*accuracy("k3").first, "smooth"}
+    assert set(plot.shown) == {*declared, "mine", "bad (broken: loses 2 at n = 9)"}
+    looks = [plot.looks[name] for name in ("mine", "bad (broken: loses 2 at n = 9)")]
+    assert [look.origin for look in looks] == ["added", "broken"]
+    assert len({look.color for look in looks} | {INK}) == len({look.marker for look in looks}) + 1 == 3
 
 
 def test_built_in_mechanisms_are_not_audited_again():

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Factor, Measure, Method, Panel, open_results, run, summarise
+from pipeline import BadInputError, Factor, Figure, Measure, Method, Panel, open_results, run, summarise
 from studies import STUDIES
-from studies.figures import interactive, specify
+from studies.figures import Chart, Converter, interactive, specify
 from studies.figures.defaults import default_figures
+from studies.figures.plot import MARKS
 from studies.report import write_report
-from studies.report.page import drawable
+from studies.report.page import drawable, render_figures
 from tests.studies.test_cli import STUDY_FILE
 from tests.studies.test_summaries import PANEL, plain
 from tests.studies.test_summaries import Study as Declared
@@ -66,6 +67,80 @@ def test_figure_names_all_factors_and_shows_the_nominal_value():
     spec = specify([plot])
     assert {"name": "picked", "value": "order = a"} in spec["params"]
     assert spec["datasets"]["legend"][0]["heading"] == "order = a"
+
+
+def _coverage(shapes, sizes):
+    """Return a study of coverage with two factors, the categories first, and its summary."""
+    factors = (Factor("shape", shapes, "shape"), Factor("n", sizes, "size"))
+    measures = (Measure("covered", "coverage", nominal=0.95, event=True),)
+    panel = replace(PANEL, factors=factors, measures=measures, outputs=())
+    dims = ("shape", "n", "algorithm")
+    coords = dict(zip(dims, (list(shapes), list(sizes), ["mean", "median"]), strict=True))
+    values = {**MEANS, "covered_low": 0.88, "covered_high": 0.93}
+    variables = {name: xr.DataArray(np.full((3, 2, 2), value), coords, dims) for name, value in values.items()}
+    return Declared("s", "S", "To test.", (panel,), seed=1), xr.Dataset(variables)
+
+
+def test_figure_has_the_ordered_factor_on_its_axis():
+    """The number of records, which is the second factor, is on the axis; the categories have axes each."""
+    study, summary = _coverage(("t", "exp", "normal"), (10, 20))
+    (plot,) = default_figures(study)[0].draw({"p": summary})
+    assert plot.titles == ["shape = t", "shape = exp", "shape = normal"]
+    assert plot.rows["x"].dropna().unique().tolist() == [10, 20]
+    assert plot.marks == ("level", "line", "errors", "points")
+    study, summary = _coverage(("t", "exp", "normal"), ("small", "large"))
+    (plot,) = default_figures(study)[0].draw({"p": summary})
+    assert plot.titles == ["n = small", "n = large"]
+    assert plot.marks == ("level", "errors", "points")
+    assert plot.x.discrete
+
+
+@pytest.mark.parametrize(
+    ("over", "facet", "marks"),
+    [("n", "shape", ("level", "line", "errors", "points")), ("shape", "n", ("level", "errors", "points"))],
+)
+def test_chart_has_error_bars_and_the_nominal_value_by_default(over, facet, marks):
+    """Lines join numbers only. Markers at the same category are next to each other."""
+    study, summary = _coverage(("t", "exp", "normal"), (10, 20))
+    chart = Chart("p", over=over, show={"y": "covered_mean"}, lines="algorithm", facet={facet: "{}"})
+    figure = Figure("f", "A figure", "Coverage.", ("p",), chart)
+    drawn = render(replace(study, figures=(figure,)), {"p": summary})
+    assert drawn.plot.marks == marks
+    assert drawn.plot.rows["level"].dropna().unique().tolist() == [0.95]
+    shown = json.loads(drawn.data)["scales"]
+    kinds = [layer["mark"]["type"] for layer in next(iter(shown.values()))["vconcat"][-1]["spec"]["layer"]]
+    assert kinds[: len(marks)] == [MARKS[mark].drawn["type"] for mark in marks]
+    assert ('"xOffset"' in drawn.data) is (over == "shape")
+
+
+def render(study, summaries):
+    """Return the only figure of a study as its page shows it."""
+    with Converter() as converter:
+        (figure,), _ = render_figures(study, summaries, converter)
+        figure.svg.result()
+    return figure
+
+
+def test_chart_without_errors_or_nominal_value_has_none():
+    summary = xr.Dataset({"x": ("n", [1.0, 2.0]), "n_ok": ("n", [5, 5])}, {"n": [1, 2]})
+    (plot,) = Chart("p", "n", {"y": "x"})({"p": summary})
+    assert plot.marks == ("line", "points")
+
+
+def test_figure_of_many_methods_shows_the_extremes():
+    """Without a direction of the measure, the largest and the smallest means are shown, and the caption states it."""
+    methods = tuple(Method(f"m{i}", plain) for i in range(11))
+    panel = replace(PANEL, methods=methods, outputs=(), measures=(Measure("x", "a number"),))
+    means = np.tile(np.arange(11.0), (len(panel.factors[0].values), 1))
+    coords = {panel.factors[0].name: list(panel.factors[0].values), "algorithm": [method.name for method in methods]}
+    values = {"x_mean": means, "x_mcse": np.ones_like(means), "n_ok": np.full(means.shape, 9)}
+    summary = xr.Dataset({name: (list(coords), value) for name, value in values.items()}, coords)
+    drawn = render(Declared("s", "S", "To test.", (panel,), seed=1), {"p": summary})
+    assert {"m0", "m10"} <= set(drawn.plot.shown)
+    assert drawn.caption.endswith(
+        "3 of 11 lines are hidden at first. At no point does a hidden line have a lower estimate or a higher estimate "
+        "than every shown line."
+    )
 
 
 @pytest.mark.parametrize("per_trial", [True, False])

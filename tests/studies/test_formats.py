@@ -8,13 +8,12 @@ from pipeline import claim, verdict
 from studies.commands.options import parse_time
 from studies.commands.summaries import _parse_where
 from studies.figures.labels import _spread
-from studies.figures.plot import _first_lines, rows_of
+from studies.figures.plot import rows_of
 from studies.figures.vega import _log_ticks, _tabulate
 from studies.output import format_size
 from studies.report.page import _shorten, state_finding
 from studies.report.selections import _inert
 from studies.report.summaries import _aligned
-from studies.styles import Look
 
 
 def test_times_have_units():
@@ -59,12 +58,6 @@ def test_sentence_of_a_finding_has_its_correction():
 def test_records_are_embedded_as_columns():
     records = [{"x": 1, "series": "a"}, {"x": 3}, {"series": "a"}]
     assert _tabulate(records) == {"x": [1, 3, None], "series": [["a"], 0, None, 0]}
-
-
-def test_first_lines_are_of_all_origins():
-    lines = {f"ours-{i}": Look("red", origin="ours") for i in range(9)}
-    shown = _first_lines({**lines, "laplace": Look("red", origin="baseline")})
-    assert shown == (*(f"ours-{i}" for i in range(5)), "laplace")
 
 
 def test_rows_of_a_summary_name_their_series():

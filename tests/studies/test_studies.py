@@ -17,12 +17,14 @@ from pipeline.results.verdicts import check, undecided
 from pipeline.runs.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
-from studies.figures import convert, interactive, specify
-from studies.figures.plot import MAX_LINES
+from studies.figures import convert, describe_hidden, interactive, specify
+from studies.figures import plot as plot_module
+from studies.figures.first_lines import MAX_LINES
 from studies.report import drawable, judge
 from studies.styles import INK
 from tests.studies.case import EVERY, change
 from tests.studies.cases import CASES
+from tests.studies.first_lines_check import hidden_winners, six_in_turn
 from tests.studies.svg_text import overlapping, texts
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -162,8 +164,9 @@ def test_every_figure_is_drawn(study, summaries):
         assert figure.caption
         stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
         plots = figure.draw(stored)
-        # a method that is labelled as not private in some panels has two names and one look
-        assert all(len({plot.looks[name] for name in plot.shown}) <= MAX_LINES for plot in plots if plot.named)
+        assert hidden_winners(plots) == set()
+        assert not any(describe_hidden(plots).better.values())
+        assert all(len(plot.shown) <= MAX_LINES for plot in plots if plot.named)
         svg = convert("svg", specify(plots)).decode()
         assert len(svg) > 10_000
         shown = json.loads(interactive(plots))
@@ -173,6 +176,16 @@ def test_every_figure_is_drawn(study, summaries):
         assert min(one.opacity for one in words) == 1
         assert min(one.size for one in words) >= 11
         assert overlapping(words) == []
+
+
+@pytest.mark.parametrize("study", [STUDIES["hellinger-limits"]], ids=lambda study: study.name)
+def test_choice_of_lines_that_ignores_the_results_hides_better_ones(study, summaries, monkeypatch):
+    """A control for the check of the figures: six lines of all origins in turn hide the best ones."""
+    monkeypatch.setattr(plot_module, "choose_first_lines", six_in_turn)
+    for figure in study.figures:
+        plots = figure.draw({panel: summaries[panel] for panel in figure.panels if panel in summaries})
+        assert hidden_winners(plots)
+        assert set(describe_hidden(plots).better["lower estimate"]) == hidden_winners(plots)
 
 
 def test_overlapping_texts_are_found():

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from studies import report
-from studies.styles import _COLORS
+from studies.figures.first_lines import MAX_LINES
+from studies.styles import _ADDED, _COLORS, SERIES
 
 STYLE_SHEET = (Path(report.__file__).parent / "templates" / "base.html").read_text()
 PAGES = re.findall(r"--page: (#[0-9a-f]{6})", STYLE_SHEET)
+
+
+def test_values_of_a_factor_and_added_methods_have_looks_of_their_own():
+    """As many lines as a figure shows at first, and more, differ in each of colour, marker and dash."""
+    assert len(SERIES) >= MAX_LINES
+    assert len({look.color for look in SERIES}) == len({look.marker for look in SERIES}) == len(SERIES)
+    assert len({look.dash for look in SERIES}) == len(SERIES)
+    assert len({color for color, _ in _ADDED}) == len({marker for _, marker in _ADDED}) == len(_ADDED)
 
 
 def luminance(color):

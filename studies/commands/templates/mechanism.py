@@ -7,13 +7,14 @@ from studies import STUDIES
 from studies.counts.hellinger_accuracy import with_mechanisms
 
 
-def log_pmf(z, epsilon):
+def log_pmf(z, epsilon, k):
     """Return the log probability of the integer noise z on a count, up to a constant; z is an array.
 
-    The example is two-sided geometric noise. If one of n records is replaced, one count changes by 1 with two
-    categories, and two counts with more, so that the scale 2 / epsilon protects any number of categories.
+    The example is two-sided geometric noise on the first k - 1 counts of k categories. If one of n records is replaced,
+    one of these counts changes by 1 with two categories, and up to two with more. A parameter `delta` is passed as well
+    if you add it; the guarantee is then called with (epsilon, delta).
     """
-    return -abs(z) * epsilon / 2
+    return -abs(z) * epsilon / min(k - 1, 2)
 
 
 MECHANISM = noise_mechanism(

@@ -1,5 +1,7 @@
 """Tests of mechanisms from a distribution of noise, and of mechanisms that can only be sampled."""
 
+from functools import partial
+
 import cloudpickle
 import numpy as np
 import pytest
@@ -118,3 +120,38 @@ def test_mechanism_without_release_and_sampler_is_refused():
     with pytest.raises(ValueError, match="must have a release or a sampler"):
         Mechanism("none", guarantee=lambda epsilon, delta: None).build([1, 1], [1, 1], 1.0)
     assert all(mechanism.sampler is None for mechanism in MECHANISMS.values())
+
+
+def test_log_pmf_gets_the_parameters_of_its_signature():
+    """Noise that depends on k and δ has the distribution of noise with these numbers filled in."""
+    received = []
+
+    def log_pmf(z, epsilon, *, delta, k):
+        received.append((epsilon, delta, k))
+        return -abs(z) * epsilon / k + np.log1p(delta) * (z == 0)
+
+    filled = noise_mechanism("filled", log_pmf=lambda z, e: -abs(z) * e / 3 + np.log1p(0.1) * (z == 0))
+    named = noise_mechanism("named", log_pmf=log_pmf, guarantee=Guarantee)
+    release = named.build([1, 1, 1], [3, 2, 4], 0.7, 0.1)
+    np.testing.assert_array_equal(release.log_pmf(), filled.build([1, 1, 1], [3, 2, 4], 0.7).log_pmf())
+    named.build([1, 1], [3, 2], 0.7, 0.1)
+    assert received == [(0.7, 0.1, 3), (0.7, 0.1, 2)]
+    assert (str(named.guarantee(0.7, 0.1)), filled.needs_delta) == ("(0.7, 0.1)-DP", False)
+    assert str(noise_mechanism("default", log_pmf=log_pmf).guarantee(0.7, 0.1)) == "(0.7, 0.1)-DP, conjectured"
+    with pytest.raises(ValueError, match="delta"):
+        named.build([1, 1], [3, 2], 0.7)
+
+
+def test_arguments_of_a_partial_function_are_kept():
+    def log_pmf(z, epsilon, k):
+        return -abs(z) * epsilon / k
+
+    kept = noise_mechanism("kept", log_pmf=partial(log_pmf, k=5)).build([1, 1], [3, 2], 1.0)
+    expected = noise_mechanism("expected", log_pmf=lambda z, e: -abs(z) * e / 5).build([1, 1], [3, 2], 1.0)
+    np.testing.assert_array_equal(kept.log_pmf(), expected.log_pmf())
+
+
+@pytest.mark.parametrize("log_pmf", [lambda z: -abs(z), lambda z, epsilon, n: -abs(z) * epsilon / n])
+def test_log_pmf_with_other_parameters_is_refused(log_pmf):
+    with pytest.raises(ValueError, match=r"log_pmf must take \(z, epsilon\), and k and delta by name .*, got \(z"):
+        noise_mechanism("wrong", log_pmf=log_pmf)
