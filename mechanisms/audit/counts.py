@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, find_entry
+from mechanisms.core.arguments import Floats, find_entry, returned_array
 from mechanisms.core.conjugate import (
     adding_pairs,
     count_candidates,
@@ -109,11 +109,15 @@ def count_distributions(
     outputs = np.concatenate(candidates)
 
     def log_pmf(index: int) -> Floats:
-        log_pmf_of_size = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
+        release = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta)
+        log_pmf_of_size = returned_array("log_pmf", release.log_pmf())
         if not added:
             return log_pmf_of_size
-        extended = np.full(len(outputs), -np.inf)
-        extended[outputs.sum(axis=1) == datasets[index].sum()] = log_pmf_of_size
+        extended, is_of_size = np.full(len(outputs), -np.inf), outputs.sum(axis=1) == datasets[index].sum()
+        if log_pmf_of_size.shape != (is_of_size.sum(),):
+            got = f"{log_pmf_of_size.shape}; return one number per output"
+            raise ValueError(f"log_pmf must have shape ({is_of_size.sum()},), got {got}")
+        extended[is_of_size] = log_pmf_of_size
         return extended
 
     return OutputDistributions(datasets, outputs, pairs, log_pmf, relation)

@@ -113,7 +113,8 @@ class CountRelease(ABC):
     def log_pmf(self) -> Floats:
         """Return the log probability of all counts of n records, shape (|R|,), in the order of `enumerate_candidates`.
 
-        Values are in nats, −inf for impossible counts, and do not underflow far from the true counts. More than
+        Values are in nats, −inf for impossible counts, and do not underflow far from the true counts. An audit refuses
+        masked entries, another shape, and probabilities that do not sum to 1 within 1e-11. More than
         `mechanisms.core.conjugate.MAX_ENUMERATED` counts of n records raise ValueError.
         """
 

@@ -205,7 +205,10 @@ def laplace_sensitivity(p: int) -> Fraction:
 
 
 def calibrated_gram_noise(name: NoiseName, p: int, epsilon: float, delta: float | None = None) -> GramNoise:
-    """Return the noise with which a Gram matrix is released with ε-DP or, by zCDP, with (ε, δ)-DP if it is Gaussian."""
+    """Return the noise with which a Gram matrix is released with ε-DP or, by zCDP, with (ε, δ)-DP if it is Gaussian.
+
+    `publish_gram` draws Laplace noise of this scale, rounded up to a scale that is exact (`laplace_scale_for`).
+    """
     sensitivity = GramNoise(name, 1.0, p).sensitivity
     if name == "gaussian":
         std = sensitivity / math.sqrt(2.0 * largest_rho(epsilon, delta))

@@ -38,9 +38,9 @@ class Streams:
     seed, study, panel : int and str
         Seed of the study, and names of the study and the panel.
     role : str
-        ``"data"`` for the simulation, or the name of a method.
+        ``"data"`` for the simulation, or the name of a method, or its `stream_key` if it has one.
     values : mapping of str to value
-        Values of the factors that the role depends on.
+        Values of the factors that the role depends on, by name, or by the `stream_key` of a factor (`Panel.keyed`).
     trials : range
         Consecutive trials.
 

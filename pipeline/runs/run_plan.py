@@ -79,7 +79,7 @@ class RunPlan:
 
 
 def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
-    """Return the plan of a configured study in a new or existing store."""
+    """Return the plan of a configured study in a new or existing store, which asks for all its trials."""
     source = named_source(study)
     configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
     existing = find_to_change(store)
@@ -98,7 +98,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
 
 
 def plan_resumption(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> RunPlan:
-    """Return the plan of the pending trials of a store, until the target of its interrupted run, if any."""
+    """Return the plan of the pending ones of the trials that a store asks for, or of an interrupted run to a target."""
     goal = read_goal(existing.sessions)
     if goal is not None and goal.is_open:
         options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)

@@ -71,7 +71,8 @@ def audit_methods(study: Study, stored: Mapping[str, Any]) -> dict[str, str]:
 def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
     """Write all files of an empty or larger store, the copy of the root first and the root last; return the root.
 
-    A store keeps its format, because the chunks of a larger one do not change.
+    A store keeps its format, because the chunks of a larger one do not change. `files` belong to a session, whose
+    writes fail once another one has superseded it.
     """
     kept = {name: attributes[name] for name in ("store_format",) if name in attributes}
     template = make_template(study, {**attributes, **root_attributes(study), **kept})

@@ -15,9 +15,9 @@ import pandas as pd
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_prior import ConjugatePrior, Prior
 from mechanisms.regression.partition_probability import PartitionProbability
+from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles, validate_draws
 from mechanisms.regression.partition_quantile import PartitionQuantile
 from mechanisms.regression.posterior import CoefficientPosterior, coefficient_posterior
-from mechanisms.regression.publish import publish_probabilities, publish_quantiles, validate_draws
 from mechanisms.regression.statistics import RegressionStatistics
 from mechanisms.release import LedgerFile, require_opendp
 from pipeline import Streams

@@ -11,12 +11,12 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.core.protocols import validate_probabilities
 from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
+from mechanisms.regression.partition_publish import joint_guarantee
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     SCALE_WINDOW,
     partition_quantile,
 )
-from mechanisms.regression.publish import joint_guarantee
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.cells import Literal
 from studies.option_texts import parse_numbers, parse_ranges, split_features

@@ -1,16 +1,18 @@
 """Masked entries of arrays that functions of users return."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mechanisms import Noise, audit_counts, noise_mechanism, sampled_bound
+from mechanisms import Noise, audit_counts, geometric_counts, noise_mechanism, sampled_bound
 from mechanisms.core.arguments import returned_array
 from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
+from mechanisms.core.privacy import Neighbouring
 from mechanisms.counts.draws import compare_draws
-from mechanisms.counts.mechanism import SampledCounts
+from mechanisms.counts.mechanism import CountRelease, Mechanism, SampledCounts
 from mechanisms.tables import negative_binomial, table_posterior
 
 RNG = np.random.default_rng(1)
@@ -55,13 +57,51 @@ def _own_function_of_counts() -> None:
     posterior.evaluate(lambda draws: _masked(draws[:, 0]), RNG, 10)
 
 
+class _MaskedRelease(CountRelease):
+    """Geometric noise whose log-pmf has a masked last entry."""
+
+    n_uniforms = 0
+
+    def __init__(self, prior: Any, counts: Any) -> None:
+        self.prior, self.counts = prior, counts
+
+    def from_uniforms(self, uniforms: Any) -> Any:
+        raise NotImplementedError
+
+    def expected_hellinger(self) -> float:
+        raise NotImplementedError
+
+    def log_pmf(self) -> Any:
+        return _masked(geometric_counts(self.prior, self.counts, 1.0).log_pmf())
+
+
+def _own_mechanism(relation: Neighbouring) -> None:
+    mechanism = Mechanism(
+        "masked",
+        "",
+        release=lambda prior, counts, epsilon, delta: _MaskedRelease(prior, counts),
+        guarantee=lambda epsilon, delta: None,
+    )
+    audit_counts(mechanism, prior=[1, 1], n=5, epsilon=1.0, relation=relation)
+
+
 def _own_pmf_of_draws() -> None:
     compare_draws(np.array([[0, 1], [1, 0]]), _masked(np.log([0.5, 0.5])))
 
 
 @pytest.mark.parametrize(
     "use",
-    [_own_distribution, _own_noise, _own_draws, _own_samples, _own_event, _own_function_of_counts, _own_pmf_of_draws],
+    [
+        _own_distribution,
+        _own_noise,
+        partial(_own_mechanism, Neighbouring.REPLACE_ONE),
+        partial(_own_mechanism, Neighbouring.ADD_OR_REMOVE_ONE),
+        _own_draws,
+        _own_samples,
+        _own_event,
+        _own_function_of_counts,
+        _own_pmf_of_draws,
+    ],
 )
 def test_masked_entries_of_own_functions_are_refused(use: Callable[[], None]) -> None:
     with pytest.raises(ValueError, match="must return an array without a mask, got masked entries"):

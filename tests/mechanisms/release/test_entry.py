@@ -26,8 +26,8 @@ from mechanisms import (
     publish_sums,
 )
 from mechanisms.regression.partition_probability import partition_probability
+from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.partition_quantile import partition_quantile
-from mechanisms.regression.publish import publish_probabilities, publish_quantiles
 from mechanisms.release import CheckedRelease, ExactNoise, Rehearsal
 
 SECRET = 48151.62342

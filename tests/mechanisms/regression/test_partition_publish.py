@@ -12,14 +12,14 @@ from scipy import stats
 from mechanisms import Guarantee
 from mechanisms.regression import publish
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
-from mechanisms.regression.publish import (
+from mechanisms.regression.partition_publish import (
     draw_window,
     publish_probabilities,
     publish_quantiles,
     validate_draws,
     window_weights,
 )
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.release import CheckedRelease
 from tests.statistical import assert_frequencies, assert_mean_within
