@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from mechanisms import Guarantee
-from mechanisms.regression import publish
+from mechanisms.regression import partition_publish as publish
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_publish import (
     draw_window,
