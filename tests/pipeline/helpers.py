@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 import zarr
+from zarr.storage import ObjectStore
 
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.stores.commits import Planned
-from pipeline.stores.locations import STATE
+from pipeline.stores.locations import STATE, is_local
+from pipeline.stores.object_clients import open_objects
 from pipeline.stores.sessions import SESSION_COPIES, Session
 from pipeline.stores.store import COMMITTED, ResultStore
 
@@ -21,8 +24,24 @@ TOY_FILE = Path(__file__).with_name("toy.py")
 
 def read_arrays(store):
     """Return all arrays of a store by path, read by Zarr without the pipeline."""
-    members = zarr.open_group(store, mode="r").members(max_depth=None)
+    opened = zarr.open_group(**zarr_place(store), mode="r")
+    members = opened.members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
+
+
+def zarr_place(store):
+    """Return the arguments with which Zarr opens a store, through its `ObjectStore` for an object store."""
+    url = os.fspath(store)
+    if is_local(url):
+        return {"store": url}
+    objects, path = open_objects(url)
+    return {"store": ObjectStore(objects, read_only=True), "path": path}
+
+
+def open_panel(store, panel):
+    """Open a panel with plain xarray."""
+    place = zarr_place(store)
+    return xr.open_zarr(place["store"], group=f"{place.get('path', '')}/{panel}".strip("/"))
 
 
 def assert_equal_arrays(one, other, n_least=4):

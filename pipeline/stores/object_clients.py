@@ -1,0 +1,199 @@
+"""Clients of object stores, which the environment configures, and requests to them.
+
+A request is repeated after transient errors. If the response to a conditional write is lost, its repetition finds that
+the condition is not met, so callers then compare the object with the content.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from obstore import store as stores
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
+
+from pipeline.errors import BadInputError
+from pipeline.faults import NO_CREDENTIALS, ObjectStoreError, is_transient, retried
+from pipeline.redact import format_error, redact_text
+
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "s3": stores.S3Store,
+    "s3a": stores.S3Store,
+    "gs": stores.GCSStore,
+    "az": stores.AzureStore,
+    "memory": stores.MemoryStore,
+}
+"""Clients by scheme: S3 and compatible stores, Google Cloud Storage, Azure, and the memory of this process."""
+_UNMET = (AlreadyExistsError, PreconditionError)  # a write whose condition is not met
+_CONFIGURATION = ("AWS_", "AZURE_", "GOOGLE_")  # first letters of the variables of the environment
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REQUEST_SECONDS = 60
+PROBE_SECONDS = 5
+"""Limit per request before anything is written; with three repetitions, it is reported within 30 s."""
+_METADATA_SERVICE = re.compile(r"://(169\.254\.|metadata\.)")  # has the credentials of a machine in the cloud
+
+Answer = TypeVar("Answer")
+
+
+def open_objects(url: str, seconds: int = _REQUEST_SECONDS) -> tuple[Any, str]:
+    """Return the client of the bucket of a URL, with a limit per request in seconds, and the path in the bucket."""
+    scheme, _, address = url.partition("://")
+    bucket, _, path = address.partition("/")
+    if scheme == "memory":
+        return _memory(bucket), path
+    environment = tuple(sorted((name, text) for name, text in os.environ.items() if name.startswith(_CONFIGURATION)))
+    for name, text in environment:
+        _require_variable(name, text)
+    try:
+        return _client(scheme, bucket, seconds, environment), path
+    except BadInputError:
+        raise
+    except Exception as error:  # providers of credentials have various errors
+        reason = _as_os_error(error) if isinstance(error, BaseError) else format_error(error)
+        raise BadInputError(
+            f"the object store of {url} cannot be used: {reason}; set its account and credentials in the environment"
+        ) from None
+
+
+@cache  # holds the objects of each bucket in memory until the process ends
+def _memory(bucket: str) -> Any:
+    return stores.MemoryStore()
+
+
+@lru_cache(maxsize=16)  # opening a client takes 40 ms; more buckets than these are rare
+def _client(scheme: str, bucket: str, seconds: int, environment: tuple[tuple[str, str], ...]) -> Any:
+    """Return the client of a bucket, which reads the variables of the environment."""
+    options: dict[str, Any] = {
+        "client_options": {"allow_http": True, "connect_timeout": "5 s", "timeout": f"{seconds} s"},
+        "retry_config": {"max_retries": 0},  # `retried` repeats requests
+    }
+    names = [name for name, _ in environment]
+    if scheme in ("s3", "s3a") and "AWS_PROFILE" in names and "AWS_ACCESS_KEY_ID" not in names:
+        try:
+            from obstore.auth.boto3 import Boto3CredentialProvider
+        except ModuleNotFoundError as error:
+            raise BadInputError(
+                "the profile in AWS_PROFILE requires boto3; pip install 'dpstudies[s3]', or set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY"
+            ) from error
+        options["credential_provider"] = Boto3CredentialProvider()
+    return CLIENTS[scheme](bucket, **options)
+
+
+def _require_variable(name: str, text: str) -> None:
+    """Raise `BadInputError` for a variable of the environment with which the client would terminate."""
+    form = "be printable text"
+    is_right = text.isprintable()
+    if name in _ENDPOINTS:
+        form = "have the form http://HOST:PORT or https://HOST"
+        try:
+            address = urlsplit(text)
+            is_url = address.scheme in ("http", "https") and (address.port or 1) > 0
+            is_right &= is_url and bool(re.fullmatch(r"[\w.:-]+", address.hostname or "", re.ASCII))
+            is_right &= "@" not in address.netloc and not re.search(r"[\s?#]", text)
+        except ValueError:  # an invalid port or IPv6 address
+            is_right = False
+    if not is_right:
+        raise BadInputError(f"the environment variable {name} must {form}, got another text; correct it, or unset it")
+
+
+def request(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Call a function of obstore until it raises no transient error; raise its errors as OSError, except `_UNMET`."""
+    return retried(_call, function, *arguments)
+
+
+def _call(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    try:
+        return function(*arguments)
+    except _UNMET:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "the bucket or the object does not exist") from None
+    except BaseError as error:
+        raise _as_os_error(error) from None
+
+
+def get(objects: Any, path: str) -> bytes | None:
+    """Return the content of an object, or None if it does not exist."""
+    try:
+        return request(lambda: bytes(objects.get(path).bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def get_version(objects: Any, path: str) -> dict[str, str] | None:
+    """Return the entity tag, and the version if the object store has versions, or None if there is no object."""
+    try:
+        found = request(objects.head, path)
+    except FileNotFoundError:
+        return None
+    return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
+
+
+def put_if(objects: Any, path: str, content: bytes, version: Mapping[str, str] | None) -> bool:
+    """Write an object if it has `version` or, for None, if it does not exist; otherwise return False."""
+    try:
+        request(lambda: objects.put(path, content, mode=version or "create"))
+    except _UNMET:
+        return False
+    return True
+
+
+def delete(objects: Any, path: str) -> None:
+    """Remove an object if it exists."""
+    with suppress(FileNotFoundError):
+        request(objects.delete, path)
+
+
+def list_paths(objects: Any, folder: str) -> Iterator[list[str]]:
+    """Yield the paths of all objects in a folder and its folders, several at once, or none if there are none."""
+    listing = iter(objects.list(folder))
+    while entries := request(next, listing, []):
+        yield [entry["path"] for entry in entries]
+
+
+def require_conditional_writes(url: str, key: str) -> None:
+    """Raise `BadInputError` unless an object store refuses writes of an object whose condition is not met."""
+    objects, folder = open_objects(url, PROBE_SECONDS)
+    probe, reason = f"{folder}/{key}", "a test of them failed"
+    try:
+        put_if(objects, probe, b"created", None)
+        is_created_again = put_if(objects, probe, b"created again", None)
+        version = get_version(objects, probe)
+        put_if(objects, probe, b"updated", version)
+        is_updated_again = put_if(objects, probe, b"updated again", version)
+        if not (is_created_again or is_updated_again) and get(objects, probe) == b"updated":
+            return
+    except ObjectStoreError as error:
+        if is_transient(error) or error.status in (400, 401, 403):
+            raise
+        reason = str(error)
+    finally:
+        delete(objects, probe)
+    raise BadInputError(
+        f"the object store of {url} must have conditional writes (If-None-Match and If-Match), which keep sessions "
+        f"apart, but {reason}; choose another --store"
+    )
+
+
+def _as_os_error(error: BaseError) -> ObjectStoreError:
+    """Return an error with the code and status of the response, which obstore only states in the text of its error.
+
+    The rest of the text is dropped, because responses to wrong credentials contain keys and signed texts.
+    """
+    text = str(error).partition("\n\nDebug source")[0]
+    if _METADATA_SERVICE.search(text):
+        return ObjectStoreError("no credentials in the environment, and none for this machine", NO_CREDENTIALS)
+    status = re.search(r"status code: (\d{3})", text)
+    if status is None:
+        reason, is_lost = redact_text(" ".join(text.rpartition(" - ")[2].split())), isinstance(error, GenericError)
+        return ObjectStoreError(f"no complete response ({reason})" if is_lost else reason, "" if is_lost else "Refused")
+    code, message = (re.search(f"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
+    name = code[1] if code else ""
+    parts = [f"HTTP status {status[1]}", name, message[1] if message else ""]
+    reason = redact_text(" ".join(": ".join(filter(None, parts)).split()))
+    return ObjectStoreError(reason, name, int(status[1]))
