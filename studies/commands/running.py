@@ -35,6 +35,7 @@ from studies.commands.options import (
     parse_time,
     parse_values,
     profile_option,
+    require_persistent,
 )
 from studies.commands.reading import conclude, count_trials
 from studies.option_texts import split_names
@@ -202,7 +203,7 @@ def run(
 
 def merge(
     shares: Annotated[list[str], argument("SHARES...", "Stores of all shares of one run.")],
-    store: Annotated[str, option("DEST", "Path of the joined store.")],
+    store: Annotated[str, option("DEST", "Path of the joined store.", callback=require_persistent)],
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""
     pipeline.merge(shares, store)

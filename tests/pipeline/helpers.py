@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 import zarr
+from obstore.store import MemoryStore, from_url
 from zarr.storage import ObjectStore
 
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE, is_local
-from pipeline.stores.object_clients import open_objects
+from pipeline.stores.object_clients import list_paths, open_objects
 from pipeline.stores.sessions import SESSION_COPIES, Session
 from pipeline.stores.store import COMMITTED, ResultStore
 
@@ -24,24 +24,22 @@ TOY_FILE = Path(__file__).with_name("toy.py")
 
 def read_arrays(store):
     """Return all arrays of a store by path, read by Zarr without the pipeline."""
-    opened = zarr.open_group(**zarr_place(store), mode="r")
-    members = opened.members(max_depth=None)
+    members = zarr.open_group(zarr_store(store), mode="r").members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
 
 
-def zarr_place(store):
-    """Return the arguments with which Zarr opens a store, through its `ObjectStore` for an object store."""
+def zarr_store(store):
+    """Return what Zarr and xarray open for a store: the path of a folder, or an `ObjectStore` of objects."""
     url = os.fspath(store)
     if is_local(url):
-        return {"store": url}
-    objects, path = open_objects(url)
-    return {"store": ObjectStore(objects, read_only=True), "path": path}
-
-
-def open_panel(store, panel):
-    """Open a panel with plain xarray."""
-    place = zarr_place(store)
-    return xr.open_zarr(place["store"], group=f"{place.get('path', '')}/{panel}".strip("/"))
+        return url
+    if not url.startswith("memory:"):
+        return ObjectStore(from_url(url, client_options={"allow_http": True}), read_only=True)
+    copy, (objects, path) = MemoryStore(), open_objects(url)  # xarray requires a group at the root
+    for paths in list_paths(objects, path):
+        for place in paths:
+            copy.put(place.removeprefix(f"{path}/"), objects.get(place).bytes())
+    return ObjectStore(copy, read_only=True)
 
 
 def assert_equal_arrays(one, other, n_least=4):
