@@ -18,7 +18,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Prec
 
 from pipeline.errors import BadInputError
 from pipeline.faults import NO_CREDENTIALS, ObjectStoreError, is_transient, retried
-from pipeline.redact import format_error, redact_text
+from pipeline.redact import redact_text
 
 CLIENTS: dict[str, Callable[..., Any]] = {
     "s3": stores.S3Store,
@@ -53,9 +53,9 @@ def open_objects(url: str, seconds: int = _REQUEST_SECONDS) -> tuple[Any, str]:
     except BadInputError:
         raise
     except Exception as error:  # providers of credentials have various errors
-        reason = _as_os_error(error) if isinstance(error, BaseError) else format_error(error)
         raise BadInputError(
-            f"the object store of {url} cannot be used: {reason}; set its account and credentials in the environment"
+            f"the object store of {url} cannot be used: {_text_of(error)}; set its account and credentials in the "
+            "environment"
         ) from None
 
 
@@ -128,10 +128,10 @@ def get(objects: Any, path: str) -> bytes | None:
 def get_version(objects: Any, path: str) -> dict[str, str] | None:
     """Return the entity tag, and the version if the object store has versions, or None if there is no object."""
     try:
-        found = request(objects.head, path)
+        metadata = request(objects.head, path)
     except FileNotFoundError:
         return None
-    return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
+    return {name: metadata[name] for name in ("e_tag", "version") if metadata[name] is not None}
 
 
 def put_if(objects: Any, path: str, content: bytes, version: Mapping[str, str] | None) -> bool:
@@ -183,17 +183,21 @@ def require_conditional_writes(url: str, key: str) -> None:
 def _as_os_error(error: BaseError) -> ObjectStoreError:
     """Return an error with the code and status of the response, which obstore only states in the text of its error.
 
-    The rest of the text is dropped, because responses to wrong credentials contain keys and signed texts.
+    The rest of the response is dropped, because responses to wrong credentials contain keys and signed texts.
     """
-    text = str(error).partition("\n\nDebug source")[0]
+    text = _text_of(error)
     if _METADATA_SERVICE.search(text):
         return ObjectStoreError("no credentials in the environment, and none for this machine", NO_CREDENTIALS)
-    status = re.search(r"status code: (\d{3})", text)
-    if status is None:
-        reason, is_lost = redact_text(" ".join(text.rpartition(" - ")[2].split())), isinstance(error, GenericError)
-        return ObjectStoreError(f"no complete response ({reason})" if is_lost else reason, "" if is_lost else "Refused")
-    code, message = (re.search(f"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
-    name = code[1] if code else ""
-    parts = [f"HTTP status {status[1]}", name, message[1] if message else ""]
-    reason = redact_text(" ".join(": ".join(filter(None, parts)).split()))
-    return ObjectStoreError(reason, name, int(status[1]))
+    if status := re.search(r"status code: (\d{3})", text):
+        code, message = (re.search(f"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
+        name = code[1] if code else ""
+        parts = filter(None, (f"HTTP status {status[1]}", name, message[1] if message else ""))
+        return ObjectStoreError(": ".join(parts), name, int(status[1]))
+    if isinstance(error, GenericError):
+        return ObjectStoreError(f"no complete response ({text.rpartition(' - ')[2]})")
+    return ObjectStoreError(text, type(error).__name__)
+
+
+def _text_of(error: Exception) -> str:
+    """Return the message of an error in one line, without secrets and without the fields of the error."""
+    return redact_text(" ".join(str(error).partition("\n\nDebug source")[0].split()))

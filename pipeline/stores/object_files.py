@@ -110,10 +110,10 @@ class ObjectFiles:
 
     def versions(self, keys: Iterable[str]) -> dict[str, dict[str, str] | None]:
         """Read the version of each object (None if it does not exist), then check that the session is current."""
-        found = _concurrently(lambda key: get_version(self._objects, self._path(key)), keys)
-        if found:
+        read_versions = _concurrently(lambda key: get_version(self._objects, self._path(key)), keys)
+        if read_versions:
             self.require_session()
-        return found
+        return read_versions
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_ObjectBatch":
         """Return a new batch."""

@@ -141,7 +141,9 @@ def run(
         str,
         argument("STUDY", "A name, a .py file with STUDY, module:object, or all: every listed study.", complete_run),
     ],
-    store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
+    store: Annotated[
+        str, option("PATH", "Path of the result store; a folder if STUDY is all.", callback=require_persistent)
+    ],
     scale: Annotated[str | None, option("NAME", _SCALE)] = None,
     trials: Trials = None,
     seed: Seed = None,
