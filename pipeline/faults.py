@@ -68,7 +68,8 @@ def is_transient(error: BaseException) -> bool:
         return False
     for cause in chain:
         if isinstance(cause, ObjectStoreError):
-            return cause.code in _THROTTLED or _is_repeatable(cause.status)
+            has_answer = cause.code or cause.status
+            return not has_answer or cause.code in _THROTTLED or _is_repeatable(cause.status)
         if isinstance(cause, TimeoutError | ConnectionError):
             return True
         if isinstance(cause, OSError) and cause.errno is not None:
@@ -77,8 +78,8 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _is_repeatable(status: int) -> bool:
-    """Return True for the HTTP status of a response to a request that may succeed later, or 0 for no response."""
-    return status in _TRANSIENT_ANSWERS or status == 0 or (status >= 500 and status != 501)
+    """Return True for the HTTP status of a response to a request that may succeed later."""
+    return status in _TRANSIENT_ANSWERS or (status >= 500 and status != 501)  # 501: not implemented
 
 
 def is_expired(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.errors import BadInputError, credentials_error
 from pipeline.faults import ObjectStoreError
 from pipeline.redact import encodable
-from pipeline.stores.object_clients import CLIENTS, PROBE_SECONDS, get_version, list_paths, open_objects
+from pipeline.stores.object_clients import CLIENTS, PROBE_SECONDS, get_version, has_objects, open_objects
 
 ROOT = "zarr.json"
 STATE = ".dpstudies"
@@ -73,15 +73,11 @@ def holds_root(path: str | os.PathLike[str]) -> bool:
 
 def exists_remotely(url: str) -> bool:
     """Return True if an object store has any object under a URL; raise `BadInputError` if there is no response."""
-    return _reached(url, _has_objects)
+    return _reached(url, has_objects)
 
 
 def _has_root(objects: Any, path: str) -> bool:
     return get_version(objects, f"{path}/{ROOT}") is not None
-
-
-def _has_objects(objects: Any, path: str) -> bool:
-    return next(list_paths(objects, path), None) is not None
 
 
 def _reached(url: str, look: Callable[[Any, str], bool]) -> bool:

@@ -7,7 +7,7 @@ the condition is not met, so callers then compare the object with the content.
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, TypeVar
@@ -113,7 +113,7 @@ def _call(function: Callable[..., Answer], *arguments: Any) -> Answer:
         raise
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "the bucket or the object does not exist") from None
-    except BaseError as error:
+    except (BaseError, NotImplementedError) as error:
         raise _as_os_error(error) from None
 
 
@@ -149,11 +149,14 @@ def delete(objects: Any, path: str) -> None:
         request(objects.delete, path)
 
 
-def list_paths(objects: Any, folder: str) -> Iterator[list[str]]:
-    """Yield the paths of all objects in a folder and its folders, several at once, or none if there are none."""
-    listing = iter(objects.list(folder))
-    while entries := request(next, listing, []):
-        yield [entry["path"] for entry in entries]
+def list_paths(objects: Any, folder: str) -> list[str]:
+    """Return the paths of all objects in a folder and its folders."""
+    return request(lambda: [entry["path"] for entry in objects.list(folder).collect()])
+
+
+def has_objects(objects: Any, folder: str) -> bool:
+    """Return True if there is an object in a folder or its folders."""
+    return request(lambda: next(iter(objects.list(folder, chunk_size=1)), None) is not None)
 
 
 def require_conditional_writes(url: str, key: str) -> None:
@@ -180,7 +183,7 @@ def require_conditional_writes(url: str, key: str) -> None:
     )
 
 
-def _as_os_error(error: BaseError) -> ObjectStoreError:
+def _as_os_error(error: Exception) -> ObjectStoreError:
     """Return an error with the code and status of the response, which obstore only states in the text of its error.
 
     The rest of the response is dropped, because responses to wrong credentials contain keys and signed texts.
@@ -191,8 +194,8 @@ def _as_os_error(error: BaseError) -> ObjectStoreError:
     if status := re.search(r"status code: (\d{3})", text):
         code, message = (re.search(f"<{tag}>([^<]*)</{tag}>", text) for tag in ("Code", "Message"))
         name = code[1] if code else ""
-        parts = filter(None, (f"HTTP status {status[1]}", name, message[1] if message else ""))
-        return ObjectStoreError(": ".join(parts), name, int(status[1]))
+        reason = f"HTTP status {status[1]}" + (f" ({name})" if name else "") + (f": {message[1]}" if message else "")
+        return ObjectStoreError(reason, name, int(status[1]))
     if isinstance(error, GenericError):
         return ObjectStoreError(f"no complete response ({text.rpartition(' - ')[2]})")
     return ObjectStoreError(text, type(error).__name__)

@@ -60,7 +60,8 @@ class ObjectFiles:
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
         """Write an object; the write is always durable."""
-        self.put_many({key: content})
+        self.require_session()
+        request(self._objects.put, self._path(key), content)
 
     def put_many(self, contents: Mapping[str, bytes]) -> None:
         """Write objects concurrently."""
@@ -86,8 +87,7 @@ class ObjectFiles:
     def destroy(self) -> None:
         """Remove all objects of the store, as far as the object store responds."""
         with suppress(OSError):
-            for paths in list_paths(self._objects, self._root):
-                request(self._objects.delete, paths)
+            request(self._objects.delete, list_paths(self._objects, self._root))
 
     def require_fencing(self) -> None:
         """Raise `BadInputError` unless a later session can make the writes of this one fail."""

@@ -36,10 +36,20 @@ def zarr_store(store):
     if not url.startswith("memory:"):
         return ObjectStore(from_url(url, client_options={"allow_http": True}), read_only=True)
     copy, (objects, path) = MemoryStore(), open_objects(url)  # xarray requires a group at the root
-    for paths in list_paths(objects, path):
-        for place in paths:
-            copy.put(place.removeprefix(f"{path}/"), objects.get(place).bytes())
+    for place in list_paths(objects, path):
+        copy.put(place.removeprefix(f"{path}/"), objects.get(place).bytes())
     return ObjectStore(copy, read_only=True)
+
+
+def list_objects(url, part=""):
+    """Return the client of a bucket, and the metadata of all objects in it whose key contains `part`, by key."""
+    objects, _ = open_objects(url)
+    listed = objects.list().collect()
+    return objects, {entry["path"]: entry for entry in listed if part in entry["path"]}
+
+
+def object_keys(url, part=""):
+    return sorted(list_objects(url, part)[1])
 
 
 def assert_equal_arrays(one, other, n_least=4):
