@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline.errors import BadInputError, credentials_error
 from pipeline.faults import ObjectStoreError
-from pipeline.redact import encodable
 from pipeline.stores.object_clients import CLIENTS, PROBE_SECONDS, get_version, has_objects, open_objects
 
 ROOT = "zarr.json"
@@ -60,7 +59,7 @@ def _normal_url(text: str) -> str:
     names = name.rstrip("/").split("/")
     if not re.fullmatch(r"[\w.-]+", bucket, re.ASCII) or not name.isprintable() or {"", ".", ".."} & {*names}:
         raise BadInputError(
-            f"the URL of a store must have the form s3://BUCKET/NAME.zarr, with printable names, got {encodable(text)}"
+            f"the URL of a store must have the form s3://BUCKET/NAME.zarr, with printable names, got {text!r}"
         )
     return text.rstrip("/")
 

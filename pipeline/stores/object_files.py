@@ -10,11 +10,12 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline.errors import SessionSupersededError
 from pipeline.stores.locations import SESSIONS, STATE
 from pipeline.stores.object_clients import (
+    Answer,
     delete,
     get,
     get_version,
@@ -25,7 +26,6 @@ from pipeline.stores.object_clients import (
     require_conditional_writes,
 )
 
-Answer = TypeVar("Answer")
 _MOST_WAITING, _MOST_BYTES = 64, 2**28  # numbers of objects that are written concurrently, and of their bytes
 
 
