@@ -38,7 +38,7 @@ class ObjectServer(ThreadingHTTPServer):
         "met" as in S3, "ignored", or "unsupported".
     """
 
-    daemon_threads = True
+    daemon_threads, request_queue_size = True, 128
 
     def __init__(self, bucket: str = "studies") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -190,7 +190,7 @@ def test_invalid_configurations_are_refused(environment, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none")
     assert "set its account and credentials" in refusal("gs://studies/toy.zarr")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_PROFILE", "absent")
     monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
     assert "the profile in AWS_PROFILE requires boto3; pip install 'dpstudies[s3]'" in refusal()
 
