@@ -59,7 +59,7 @@ def open_objects(url: str, seconds: int = _REQUEST_SECONDS) -> tuple[Any, str]:
         ) from None
 
 
-@cache  # holds the objects of each bucket in memory until the process ends
+@cache  # of the objects of each bucket, until the process ends
 def _memory(bucket: str) -> Any:
     return stores.MemoryStore()
 
@@ -106,7 +106,18 @@ def request(function: Callable[..., Answer], *arguments: Any) -> Answer:
     return retried(_call, function, *arguments)
 
 
+@cache  # of one number
+def _first_process() -> int:
+    """Return the identifier of the process that made the first request; others lack the threads of its clients."""
+    return os.getpid()
+
+
 def _call(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    if os.getpid() != _first_process():
+        raise BadInputError(
+            "an object store cannot be used in a process that was forked after a request to one; start processes with "
+            "the method 'spawn'"
+        )
     try:
         return function(*arguments)
     except _UNMET:

@@ -1,5 +1,6 @@
 """Tests of faults of an object store, and of object stores that cannot be used."""
 
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -224,3 +225,32 @@ def test_changed_environment_is_used(environment, monkeypatch):
             monkeypatch.setenv("AWS_ENDPOINT_URL", server.environment["AWS_ENDPOINT_URL"])
             ObjectFiles(URL).create("k", b"1")
             assert [*server.objects] == ["toy.zarr/k"]
+
+
+def read_one(url):
+    """Read an object; return the error."""
+    try:
+        return ObjectFiles(url).read("k")
+    except BadInputError as error:
+        return str(error)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_process_is_refused(object_server):
+    """A forked process would wait for ever, because it lacks the threads of the client."""
+    assert read_one(URL) is None
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert "forked after a request" in pool.apply_async(read_one, [URL]).get(timeout=20)
+
+
+@pytest.mark.slow  # requires boto3, which the S3 server of slow tests requires as well
+def test_profile_of_the_environment_is_used(object_server, monkeypatch, tmp_path):
+    (tmp_path / "credentials").write_text(
+        f"[lab]\naws_access_key_id = {KEYS['AWS_ACCESS_KEY_ID']}\naws_secret_access_key = x\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    assert ObjectFiles(URL).create("k", b"1")
+    monkeypatch.setenv("AWS_PROFILE", "absent")
+    assert "cannot be used: The config profile (absent) could not be found" in refusal()
