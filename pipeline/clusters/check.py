@@ -169,7 +169,7 @@ def remove_probe(path: str) -> None:
 
 def _folder_of(path: str) -> tuple[Any, str]:
     """Return the files of the folder of a probe file, and its name in the folder."""
-    from pipeline.stores.files import open_files  # only by workers that have it
+    from pipeline.stores.files import open_files  # here, so that workers without it report its absence
 
     folder, _, name = path.rpartition("/")
     return open_files(folder or "/"), name

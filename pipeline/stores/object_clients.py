@@ -28,7 +28,6 @@ CLIENTS: dict[str, Callable[..., Any]] = {
     "memory": stores.MemoryStore,
 }
 """Clients by scheme: S3 and compatible stores, Google Cloud Storage, Azure, and the memory of this process."""
-_UNMET = (AlreadyExistsError, PreconditionError)  # a write whose condition is not met
 _CONFIGURATION = ("AWS_", "AZURE_", "GOOGLE_")  # first letters of the variables of the environment
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REQUEST_SECONDS = 30  # an interrupt waits for the end of a request
@@ -102,7 +101,7 @@ def _require_variable(name: str, text: str) -> None:
 
 
 def request(function: Callable[..., Answer], *arguments: Any) -> Answer:
-    """Call a function of obstore until it raises no transient error; raise its errors as OSError, except `_UNMET`."""
+    """Call a function with a request of obstore until it raises no transient error; raise its errors as OSError."""
     return retried(_call, function, *arguments)
 
 
@@ -120,8 +119,6 @@ def _call(function: Callable[..., Answer], *arguments: Any) -> Answer:
         )
     try:
         return function(*arguments)
-    except _UNMET:
-        raise
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "the bucket or the object does not exist") from None
     except (BaseError, NotImplementedError) as error:
@@ -147,11 +144,15 @@ def get_version(objects: Any, path: str) -> dict[str, str] | None:
 
 def put_if(objects: Any, path: str, content: bytes, version: Mapping[str, str] | None) -> bool:
     """Write an object if it has `version` or, for None, if it does not exist; otherwise return False."""
-    try:
-        request(lambda: objects.put(path, content, mode=version or "create"))
-    except _UNMET:
-        return False
-    return True
+
+    def put() -> bool:
+        try:
+            objects.put(path, content, mode=version or "create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    return request(put)
 
 
 def delete(objects: Any, path: str) -> None:

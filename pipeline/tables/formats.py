@@ -41,6 +41,7 @@ import zarr
 from zarr.storage import ObjectStore
 
 from pipeline.errors import BadInputError, credentials_error, unknown
+from pipeline.stores.locations import normalise_location
 from pipeline.stores.object_clients import CLIENTS, open_objects
 from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers, without_markers
 
@@ -311,7 +312,7 @@ def _open_at(path: str, name: str = "") -> Any:
     """Open a group or an array in a folder, an object store, or what else Zarr opens by its URL."""
     if path.partition("://")[0] not in CLIENTS:
         return zarr.open(path, path=name, mode="r")
-    objects, place = open_objects(path.rstrip("/"))
+    objects, place = open_objects(normalise_location(path))
     return zarr.open(ObjectStore(objects, read_only=True), path=f"{place}/{name}".rstrip("/"), mode="r")
 
 

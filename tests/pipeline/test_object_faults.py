@@ -95,7 +95,6 @@ def test_expired_credentials_stop_a_run_which_is_resumed(object_server, local):
 )
 def test_classes_of_errors(object_server, monkeypatch, fault, transient, expired):
     """Reads, writes and lists with the same fault raise errors of one class, without keys in text, chain or dump."""
-    monkeypatch.setattr("pipeline.faults._WAITS", ())
     monkeypatch.setattr(object_clients.retried, "__kwdefaults__", {"waits": ()})
     object_server.objects["toy.zarr/k"] = b"content"
     files = ObjectFiles(URL)
@@ -228,7 +227,7 @@ def test_changed_environment_is_used(environment, monkeypatch):
 
 
 def read_one(url):
-    """Read an object; return the error."""
+    """Read an object, or return the text of the error."""
     try:
         return ObjectFiles(url).read("k")
     except BadInputError as error:
