@@ -16,7 +16,7 @@ REFUSED = {
     "nope://bucket/s.zarr": "a folder or the URL of an object store, s3://, gs:// or az://",
     "s3://bucket": "must have the form s3://BUCKET/NAME.zarr",
     "s3:///s.zarr": "must have the form s3://BUCKET/NAME.zarr",
-    "s3://buc ket/s.zarr": "must have the form s3://BUCKET/NAME.zarr",
+    "s3://a bucket/s.zarr": "must have the form s3://BUCKET/NAME.zarr",
     "s3://bucket/a//s.zarr": "must have the form s3://BUCKET/NAME.zarr",
     "s3://bucket/../s.zarr": "must have the form s3://BUCKET/NAME.zarr",
     "s3://bucket/a\nb": "must have the form s3://BUCKET/NAME.zarr",
