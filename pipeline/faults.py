@@ -1,17 +1,18 @@
 """Classification of input/output errors: transient errors, which a retry may fix, and others.
 
-Errors are classified in the process that raises them, because pickling drops the causes of an exception, which contain
-the response of an object store.
+Errors are classified in the process that raises them, because pickling drops the causes of an exception.
 """
 
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pipeline.redact import class_name, redact_text, text_of
 
+NO_CREDENTIALS = "NoCredentials"
+"""Error code of a request that no response refused, because there are no credentials for it."""
 Result = TypeVar("Result")
 
 
@@ -36,19 +37,7 @@ _THROTTLED = _words(
 )
 _EXPIRED = _words(
     "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
-    "UnrecognizedClientException"
-)
-# exceptions of object store clients as package.class, since none of these packages is required
-_TRANSIENT_CLASSES = _words(
-    "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
-    "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
-    "botocore.ResponseStreamingError botocore.ResponseParserError aiohttp.ClientConnectionError "
-    "aiohttp.ClientPayloadError aiohttp.ServerDisconnectedError http.IncompleteRead"
-)
-_EXPIRED_CLASSES = _words(
-    "botocore.NoCredentialsError botocore.PartialCredentialsError botocore.CredentialRetrievalError "
-    "botocore.TokenRetrievalError botocore.UnauthorizedSSOTokenError botocore.SSOTokenLoadError "
-    "google.RefreshError google.DefaultCredentialsError"
+    f"UnrecognizedClientException {NO_CREDENTIALS}"
 )
 _ADVICE = {
     errno.ENOSPC: "free some space",
@@ -60,6 +49,16 @@ _ADVICE = {
 _WAITS = (0.1, 0.4, 1.6)  # times in seconds between the attempts
 
 
+class ObjectStoreError(OSError):
+    """Error of an object store, with the code and the HTTP status of its response, or "" and 0 without a response."""
+
+    def __init__(self, text: str, code: str = "", status: int = 0) -> None:
+        super().__init__(text)
+        self.code, self.status = code, status
+        if status == 403:
+            self.errno = errno.EACCES
+
+
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry may succeed: after errors of devices and networks, timeouts, or throttling."""
     if isinstance(error, BaseExceptionGroup):
@@ -68,15 +67,19 @@ def is_transient(error: BaseException) -> bool:
     if any(map(_is_expired, chain)):
         return False
     for cause in chain:
-        code, status = _answer(cause)
-        if code or status:  # a response is more specific than the exception class of the client
-            return code in _THROTTLED or status in _TRANSIENT_ANSWERS or status >= 500
-    for cause in chain:
-        if isinstance(cause, TimeoutError | ConnectionError) or _is_one_of(cause, _TRANSIENT_CLASSES):
+        if isinstance(cause, ObjectStoreError):
+            has_answer = cause.code or cause.status
+            return not has_answer or cause.code in _THROTTLED or _is_repeatable(cause.status)
+        if isinstance(cause, TimeoutError | ConnectionError):
             return True
         if isinstance(cause, OSError) and cause.errno is not None:
             return cause.errno in _TRANSIENT
     return False
+
+
+def _is_repeatable(status: int) -> bool:
+    """Return True for the HTTP status of a response to a request that may succeed later."""
+    return status in _TRANSIENT_ANSWERS or (status >= 500 and status != 501)  # 501: not implemented
 
 
 def is_expired(error: BaseException) -> bool:
@@ -123,24 +126,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _answer(error: BaseException) -> tuple[str, int]:
-    """Return the error code and the HTTP status in a server response, or "" and 0 if there is no response."""
-    response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # the response has the form of botocore
-        code = response.get("Error", {}).get("Code", "")
-        return str(code), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
-    status = {"aiohttp": "status", "gcsfs": "code"}.get(_package(type(error)))
-    code = str(getattr(error, status, "")) if status else ""
-    return "", int(code) if code.isdigit() else 0
-
-
 def _is_expired(error: BaseException) -> bool:
-    code, status = _answer(error)
-    return code in _EXPIRED or status == 401 or _is_one_of(error, _EXPIRED_CLASSES)
-
-
-def _is_one_of(error: BaseException, classes: frozenset[str]) -> bool:
-    return any(f"{_package(kind)}.{kind.__name__}" in classes for kind in type(error).__mro__)
+    return isinstance(error, ObjectStoreError) and (error.code in _EXPIRED or error.status == 401)
 
 
 def _package(kind: type) -> str:

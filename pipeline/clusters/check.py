@@ -9,18 +9,17 @@ import importlib.util
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import fsspec.core
 from distributed import Client
 
 from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
-from pipeline.stores.locations import is_local, normalise_location
+from pipeline.stores.locations import exists_remotely, is_local, normalise_location
 from pipeline.stores.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
@@ -135,12 +134,7 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 def _probe_place(store: str) -> str:
     """Return the path of a store or, if it does not exist, of its nearest existing parent folder."""
     if not is_local(store):
-        try:
-            files, path = fsspec.core.url_to_fs(store)
-            inside = files.exists(path)
-        except Exception as error:
-            raise BadInputError(f"cannot read {store}: {format_error(error)}; choose another --store") from error
-        return store if inside else store.rpartition("/")[0]
+        return store if exists_remotely(store) else store.rpartition("/")[0]
     path = Path(store)
     return str(next(place for place in (path, *path.parents) if place.exists()))
 
@@ -156,24 +150,29 @@ def exchange_probes(path: str, ours: str, run: str) -> str | None:
 
 def write_probe(path: str, run: str) -> None:
     """Write a probe file that contains the identifier of a run."""
-    files, place = fsspec.core.url_to_fs(path)
-    files.pipe_file(place, run.encode())
+    files, name = _folder_of(path)
+    files.create(name, run.encode())
 
 
 def read_probe(path: str) -> str | None:
     """Return the content of a probe file, or None if it does not exist."""
-    files, place = fsspec.core.url_to_fs(path)
-    try:
-        return files.cat_file(place).decode()
-    except FileNotFoundError:
-        return None
+    files, name = _folder_of(path)
+    content = files.read(name)
+    return None if content is None else content.decode()
 
 
 def remove_probe(path: str) -> None:
     """Remove a probe file if it exists."""
-    files, place = fsspec.core.url_to_fs(path)
-    with suppress(FileNotFoundError):
-        files.rm_file(place)
+    files, name = _folder_of(path)
+    files.delete([name])
+
+
+def _folder_of(path: str) -> tuple[Any, str]:
+    """Return the files of the folder of a probe file, and its name in the folder."""
+    from pipeline.stores.files import open_files  # here, so that workers without it report its absence
+
+    folder, _, name = path.rpartition("/")
+    return open_files(folder or "/"), name
 
 
 @contextmanager

@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
-import fsspec
-
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
 from pipeline.stores.chunk_digests import remove_checksum
@@ -248,6 +246,7 @@ def _new_store(
         # in an object store, the record of a later session would supersede this one
         files = open_files(place, f"{n_sessions:06}-copy")
         try:
+            files.require_fencing()
             files.begin()
             if is_local(url):
                 lock = _lock(place)
@@ -262,12 +261,7 @@ def _new_store(
                 os.rename(place, url)
                 LocalFiles(url).sync(os.path.dirname(url))
         except BaseException:
-            if is_local(url):
-                shutil.rmtree(place, ignore_errors=True)
-            else:
-                with suppress(Exception):
-                    target, path = fsspec.url_to_fs(url, use_listings_cache=False)
-                    target.rm(path, recursive=True)
+            files.destroy()
             raise
         finally:
             if lock >= 0:

@@ -7,8 +7,8 @@ process was suspended during a write; see `LocalFiles` and `ObjectFiles`.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.errors import BadInputError, StoreAccessError
-from pipeline.faults import explain, is_expired, is_transient
+from pipeline.errors import StoreAccessError
+from pipeline.faults import explain
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import is_local
 from pipeline.stores.object_files import ObjectFiles
@@ -27,9 +27,5 @@ def accessing(url: str) -> Iterator[None]:
     """Convert errors of the file system or the network to `StoreAccessError`."""
     try:
         yield
-    except BadInputError:  # an unreachable address, for example, raises this error
-        raise
-    except Exception as error:
-        if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
-            raise
+    except OSError as error:
         raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error

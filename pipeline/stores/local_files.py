@@ -132,6 +132,18 @@ class LocalFiles:
         if removed:
             self.flush([])
 
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove files that belong to no session; absent files are ignored."""
+        for key in keys:
+            _destroy(self._path(key))
+
+    def destroy(self) -> None:
+        """Remove the folder of the store, as far as its files can be removed."""
+        shutil.rmtree(self.url, ignore_errors=True)
+
+    def require_fencing(self) -> None:
+        """Do nothing: a file system can rename folders."""
+
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
         """Remove files that an earlier, uncommitted attempt may have left."""
         self.remove([key for key in keys if os.path.lexists(self._path(key))])

@@ -2,12 +2,12 @@
 
 import os
 import re
-
-import fsspec
-import fsspec.asyn
+from collections.abc import Callable
+from typing import Any
 
 from pipeline.errors import BadInputError, credentials_error
-from pipeline.redact import format_error
+from pipeline.faults import ObjectStoreError
+from pipeline.stores.object_clients import CLIENTS, PROBE_SECONDS, get_version, has_objects, open_objects
 
 ROOT = "zarr.json"
 STATE = ".dpstudies"
@@ -15,7 +15,6 @@ STATE = ".dpstudies"
 SESSIONS = f"{STATE}/sessions"
 _MAX_NAME = 255  # largest number of bytes on most file systems
 _MAX_PATH = 800  # largest number of bytes; with names of files, below the 1,024 bytes of the strictest systems
-_ANSWER_SECONDS = 10  # timeout in seconds; otherwise clients would retry for a minute or longer
 
 
 def is_local(url: str) -> bool:
@@ -53,50 +52,40 @@ def _normal_url(text: str) -> str:
         )
     if "@" in bucket or ":" in bucket or "?" in rest:  # a password may contain slashes before the "@"
         raise credentials_error("store", text)
-    if scheme == "memory":
+    if scheme not in CLIENTS:
         raise BadInputError(
-            f"a store must be in persistent storage, got {text}; pass a folder or a URL such as s3://BUCKET/NAME.zarr"
+            f"a store must be a folder or the URL of an object store, s3://, gs:// or az://, got {text}; copy it to one"
         )
-    try:
-        fsspec.get_filesystem_class(scheme)
-    except (ValueError, ImportError) as error:
+    names = name.rstrip("/").split("/")
+    if not re.fullmatch(r"[\w.-]+", bucket, re.ASCII) or not name.isprintable() or {"", ".", ".."} & {*names}:
         raise BadInputError(
-            f"a store must be a folder or the URL of an object store whose fsspec driver is installed, got {text}: "
-            f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
-        ) from error
-    if not bucket or not name.strip("/"):
-        raise BadInputError(f"the URL of a store must have the form s3://BUCKET/NAME.zarr, got {text}")
+            f"the URL of a store must have the form s3://BUCKET/NAME.zarr, with printable names, got {text!r}"
+        )
     return text.rstrip("/")
 
 
 def holds_root(path: str | os.PathLike[str]) -> bool:
     """Return True if the location has the root of a store; raise `BadInputError` if the location cannot be reached."""
     url = normalise_location(path)
-    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _exists_any(url, f"/{ROOT}")
+    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _reached(url, _has_root)
 
 
 def exists_remotely(url: str) -> bool:
     """Return True if an object store has any object under a URL; raise `BadInputError` if there is no response."""
-    return _exists_any(url, f"/{ROOT}", "")
+    return _reached(url, has_objects)
 
 
-def _exists_any(url: str, *ends: str) -> bool:
-    """Return True if an object or folder exists at the URL followed by any of `ends`."""
+def _has_root(objects: Any, path: str) -> bool:
+    return get_version(objects, f"{path}/{ROOT}") is not None
+
+
+def _reached(url: str, look: Callable[[Any, str], bool]) -> bool:
+    """Return whether the objects at a URL have a property, which must be known after some seconds."""
+    objects, path = open_objects(url, PROBE_SECONDS)
     try:
-        files, base = fsspec.url_to_fs(url, use_listings_cache=False)
-        return any(
-            fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
-            if isinstance(files, fsspec.asyn.AsyncFileSystem)
-            else files.exists(key)
-            for key in (base + end for end in ends)
-        )
-    except fsspec.FSTimeoutError as error:
+        return look(objects, path)
+    except ObjectStoreError as error:
         raise BadInputError(
-            f"the object store of {url} cannot be reached: no response within {_ANSWER_SECONDS} s; check the address, "
-            "such as AWS_ENDPOINT_URL, and the network"
-        ) from error
-    except Exception as error:  # each client has different error types
-        raise BadInputError(
-            f"the object store of {url} cannot be reached: {format_error(error)}; check the address, the "
-            "bucket, and the credentials in the environment"
+            f"the object store of {url} cannot be reached: {error}; check the address, such as "
+            "AWS_ENDPOINT_URL, the bucket, and the credentials in the environment"
         ) from error

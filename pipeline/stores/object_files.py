@@ -6,111 +6,92 @@ it has the version that was read before the session was checked.
 """
 
 import errno
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-import fsspec
-
 from pipeline.errors import SessionSupersededError
-from pipeline.faults import retried
-from pipeline.stores.locations import SESSIONS
+from pipeline.stores.locations import SESSIONS, STATE
+from pipeline.stores.object_clients import (
+    Answer,
+    delete,
+    get,
+    get_version,
+    list_paths,
+    open_objects,
+    put_if,
+    request,
+    require_conditional_writes,
+)
 
 _MOST_WAITING, _MOST_BYTES = 64, 2**28  # numbers of objects that are written concurrently, and of their bytes
 
 
 class ObjectFiles:
-    """Files of a store in an object store, with the methods of `LocalFiles`; writes are conditional on S3 only."""
+    """Files of a store in an object store, with the methods of `LocalFiles`."""
 
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url
         self._session = session
-        self._is_conditional = url.partition("://")[0] in ("s3", "s3a")
-        # by default, s3fs requests the size of an object before its content, to read large objects in parts
-        options = {"max_concurrency": 1} if self._is_conditional else {}
-        self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False, **options)
+        self._objects, self._root = open_objects(url)
 
     def read(self, key: str) -> bytes | None:
         """Return an object, or None if it does not exist."""
-        try:
-            return retried(self._files.cat_file, self._path(key))
-        except FileNotFoundError:
-            return None
+        return get(self._objects, self._path(key))
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of objects, read concurrently."""
-        paths = {self._path(key): key for key in keys}
-        found = retried(self._cat, list(paths)) if paths else {}
-        contents: dict[str, bytes | None] = {}
-        for path, key in paths.items():
-            contents[key] = None if isinstance(found[path], FileNotFoundError) else found[path]
-        return contents
-
-    def _cat(self, paths: list[str]) -> dict[str, Any]:
-        found = self._files.cat(paths, on_error="return")
-        for content in found.values():
-            if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
-                raise content
-        return found
+        return _concurrently(self.read, keys)
 
     def require_folders(self, folders: Iterable[str]) -> None:
         """Do nothing: an object store has no folders."""
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder, or an empty list if the folder does not exist."""
-        try:
-            found = self._files.ls(self._path(folder), detail=False, refresh=True)
-        except FileNotFoundError:
-            return []
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        listing = request(self._objects.list_with_delimiter, self._path(folder).rstrip("/"))
+        paths = [*listing["common_prefixes"], *(entry["path"] for entry in listing["objects"])]
+        return sorted(path.rpartition("/")[2] for path in paths)
 
     def create(self, key: str, content: bytes) -> bool:
         """Write a new object, which requires no session; return False if the object exists already."""
-        # if the response to a write is lost, its repetition finds the object
-        return retried(self._put_if, key, content, None) or self.read(key) == content
+        return put_if(self._objects, self._path(key), content, None) or self.read(key) == content
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
         """Write an object; the write is always durable."""
         self.require_session()
-        self._files.pipe_file(self._path(key), content)
+        request(self._objects.put, self._path(key), content)
 
     def put_many(self, contents: Mapping[str, bytes]) -> None:
         """Write objects concurrently."""
         self.require_session()
-        self._files.pipe({self._path(key): content for key, content in contents.items()})
+        _concurrently(lambda key: request(self._objects.put, self._path(key), contents[key]), contents)
 
-    def replace(self, key: str, content: bytes, version: Any) -> None:
-        """Replace an object of a known version."""
-        if not self._put_if(key, content, version) and self.read(key) != content:
+    def replace(self, key: str, content: bytes, version: Mapping[str, str] | None) -> None:
+        """Replace an object of a known version, or write one that does not exist (None)."""
+        if not put_if(self._objects, self._path(key), content, version) and self.read(key) != content:
             self.require_session()
             raise OSError(errno.EAGAIN, "an object changed while its block was computed", self.url)
 
-    def _put_if(self, key: str, content: bytes, version: Any) -> bool:
-        """Write an object if it has `version` or, for None, if it does not exist; otherwise return False."""
-        path = self._path(key)
-        if not self._is_conditional:
-            if version is None and self._files.exists(path):
-                return False
-            self._files.pipe_file(path, content)
-            return True
-        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-        try:
-            self._files.pipe_file(path, content, **condition)
-        except OSError as error:
-            response = getattr(error.__cause__, "response", {})
-            if response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (409, 412):
-                return False
-            raise
-        return True
-
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects; absent objects are ignored."""
-        for k, key in enumerate(keys):
-            if k == 0:
-                self.require_session()
-            with suppress(FileNotFoundError):
-                self._files.rm_file(self._path(key))
+        if chosen := list(keys):
+            self.require_session()
+            self.delete(chosen)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects that belong to no session; absent objects are ignored."""
+        _concurrently(lambda key: delete(self._objects, self._path(key)), keys)
+
+    def destroy(self) -> None:
+        """Remove all objects of the store, as far as the object store responds."""
+        with suppress(OSError):
+            request(self._objects.delete, list_paths(self._objects, self._root))
+
+    def require_fencing(self) -> None:
+        """Raise `BadInputError` unless a later session can make the writes of this one fail."""
+        require_conditional_writes(self.url, f"{STATE}/probe-{uuid.uuid4().hex}")
 
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
         """Do nothing: such objects are rare, verification finds them, and each check would require a request."""
@@ -127,17 +108,12 @@ class ObjectFiles:
     def fence_others(self) -> None:
         """Do nothing: the record of this session fences the others."""
 
-    def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Read the entity tag of each object (None if it does not exist), then check that the session is current."""
-        found = {}
-        for key in keys:
-            try:
-                found[key] = self._files.info(self._path(key), refresh=True).get("ETag")
-            except FileNotFoundError:
-                found[key] = None
-        if found:
+    def versions(self, keys: Iterable[str]) -> dict[str, dict[str, str] | None]:
+        """Read the version of each object (None if it does not exist), then check that the session is current."""
+        read_versions = _concurrently(lambda key: get_version(self._objects, self._path(key)), keys)
+        if read_versions:
             self.require_session()
-        return found
+        return read_versions
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_ObjectBatch":
         """Return a new batch."""
@@ -181,13 +157,8 @@ class _ObjectBatch:
         self._write_waiting()
         if self._last:
             self._files.require_session()
-            with ThreadPoolExecutor(min(_MOST_WAITING, len(self._last))) as pool:
-                writes = [
-                    pool.submit(self._files.replace, key, content, self._expected.get(key))
-                    for key, content in self._last.items()
-                ]
-            for write in writes:
-                write.result()
+            files, contents, expected = self._files, self._last, self._expected
+            _concurrently(lambda key: files.replace(key, contents[key], expected.get(key)), contents)
         self._last = {}
 
     def discard(self) -> None:
@@ -197,3 +168,10 @@ class _ObjectBatch:
         if self._waiting:
             self._files.put_many(self._waiting)
             self._waiting = {}
+
+
+def _concurrently(function: Callable[[str], Answer], keys: Iterable[str]) -> dict[str, Answer]:
+    """Return the results of a function by key; raise its first error once all calls have ended."""
+    chosen = list(keys)
+    with ThreadPoolExecutor(_MOST_WAITING) as pool:
+        return dict(zip(chosen, pool.map(function, chosen), strict=True))

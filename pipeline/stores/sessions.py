@@ -72,6 +72,8 @@ class Session:
         try:
             for _ in range(_MOST_ATTEMPTS):
                 number = require_idle(reader)
+                if number == 0:
+                    reader.require_fencing()
                 begun = cls._attempt(url, number + 1, record)
                 if begun is not None:
                     break
@@ -169,7 +171,7 @@ class Session:
             except SessionSupersededError:
                 self._is_closed = True
                 return
-            except Exception:  # clients of object stores have various errors; the next heartbeat retries
+            except Exception:  # whatever failed, the next heartbeat retries
                 continue
 
 

@@ -38,8 +38,11 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import numpy as np
 import pandas as pd
 import zarr
+from zarr.storage import ObjectStore
 
 from pipeline.errors import BadInputError, credentials_error, unknown
+from pipeline.stores.locations import normalise_location
+from pipeline.stores.object_clients import CLIENTS, open_objects
 from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers, without_markers
 
 _QUOTED = re.compile(rb'(?:\A|(?<=[,\n])) *"(?:[^"]++|"")*+("|\Z)')  # a field in quotes, or one without its end
@@ -284,7 +287,7 @@ class ZarrSource:
         """Return columns of a part."""
         places = {name: self.arrays[self.columns.index(name)][:2] for name in columns.names}
         blocks = {
-            array: np.asarray(zarr.open_array(self.path, path=array, mode="r")[slice(*location)])
+            array: np.asarray(_open_at(self.path, array)[slice(*location)])
             for array in dict.fromkeys(array for array, _ in places.values())
         }
         cells = {}
@@ -305,8 +308,16 @@ def _is_nan(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
 
 
+def _open_at(path: str, name: str = "") -> Any:
+    """Open a group or an array in a folder, an object store, or what else Zarr opens by its URL."""
+    if path.partition("://")[0] not in CLIENTS:
+        return zarr.open(path, path=name, mode="r")
+    objects, place = open_objects(normalise_location(path))
+    return zarr.open(ObjectStore(objects, read_only=True), path=f"{place}/{name}".rstrip("/"), mode="r")
+
+
 def _open_zarr(path: str) -> ZarrSource:
-    opened = zarr.open(path, mode="r")
+    opened = _open_at(path)
     stored_arrays = {"": opened} if isinstance(opened, zarr.Array) else dict(sorted(opened.arrays()))
     columns: list[str] = []
     arrays: list[tuple[str, int | None, int, int]] = []

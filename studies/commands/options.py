@@ -37,15 +37,24 @@ def option(*words: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=text, **more)
 
 
-def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | None = None) -> Any:
+def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | None = None, **more: Any) -> Any:
     """Return a positional argument from its metavar, its help text, and its completion in shells."""
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
+
+
+def require_persistent(store: str) -> str:
+    """Return the path of a store; raise `BadInputError` for the memory of this process, which ends with the command."""
+    if store.startswith("memory:"):
+        raise BadInputError(
+            f"a store must be in persistent storage, got {store}; pass a folder or a URL such as s3://BUCKET/NAME.zarr"
+        )
+    return store
 
 
 StudyName = Annotated[str, argument("STUDY", "A name, a .py file with STUDY, or module:object.", complete_study)]
 StorePath = Annotated[str, argument("STORE", "Path of a result store.")]
 StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of 'run all'.")]
-NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.")]
+NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.", callback=require_persistent)]
 Open = Annotated[bool, option("--open", "Open the page in a browser.")]
 Level = Annotated[float, option("Probability of the intervals.")]
 TABLE = argument("TABLE", "A table: .zarr, .parquet, .csv or .csv.gz.")

@@ -35,6 +35,7 @@ from studies.commands.options import (
     parse_time,
     parse_values,
     profile_option,
+    require_persistent,
 )
 from studies.commands.reading import conclude, count_trials
 from studies.option_texts import split_names
@@ -147,7 +148,9 @@ def run(
         str,
         argument("STUDY", "A name, a .py file with STUDY, module:object, or all: every listed study.", complete_run),
     ],
-    store: Annotated[str, option("PATH", "Path of the result store; a folder if STUDY is all.")],
+    store: Annotated[
+        str, option("PATH", "Path of the result store; a folder if STUDY is all.", callback=require_persistent)
+    ],
     scale: Annotated[str | None, option("NAME", _SCALE)] = None,
     trials: Trials = None,
     seed: Seed = None,
@@ -209,7 +212,7 @@ def run(
 
 def merge(
     shares: Annotated[list[str], argument("SHARES...", "Stores of all shares of one run.")],
-    store: Annotated[str, option("DEST", "Path of the joined store.")],
+    store: Annotated[str, option("DEST", "Path of the joined store.", callback=require_persistent)],
 ) -> None:
     """Join the stores of run --share K/M into the store of the whole run."""
     pipeline.merge(shares, store)

@@ -15,6 +15,7 @@ from studies.commands.options import (
     find_named,
     load_cluster,
     option,
+    require_persistent,
 )
 from studies.output import progress_bar, say
 
@@ -77,7 +78,10 @@ def verify(
 
 
 def compact(
-    store: StorePath, destination: Annotated[str, argument("DEST", "Path of the copy, at which nothing may exist.")]
+    store: StorePath,
+    destination: Annotated[
+        str, argument("DEST", "Path of the copy, at which nothing may exist.", callback=require_persistent)
+    ],
 ) -> None:
     """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
     with progress_bar("files") as show:

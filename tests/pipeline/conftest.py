@@ -1,17 +1,18 @@
-"""Fixtures: a complete store of the toy study, copies of it, and an object store."""
+"""Fixtures: a complete store of the toy study, copies of it, and object stores in memory and on servers."""
 
 import os
 import shutil
 import subprocess
 import sys
 from itertools import count
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tests.pipeline.helpers import compute_into
+from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
 SERVER = """
 import logging
 import sys
@@ -53,29 +54,36 @@ def endpoint():
         process.kill()
 
 
-@pytest.fixture(scope="module")
-def environment(endpoint):
-    """Set the environment variables of the S3 server once per module, because s3fs reuses connections."""
-    names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            patch.delenv(name)
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, **dict.fromkeys(names, os.devnull)}.items():
-            patch.setenv(name, value)
-        yield
+@pytest.fixture
+def environment(monkeypatch):
+    """Remove the variables that configure object stores, and set keys, so that no client asks a metadata service."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    for name, text in KEYS.items():
+        monkeypatch.setenv(name, text)
 
 
 @pytest.fixture
-def bucket(environment):
-    """Create an empty bucket, as a boto3 resource."""
-    import boto3
+def bucket(environment, endpoint, monkeypatch):
+    """Create an empty bucket on the S3 server, and return its name."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    name = f"studies-{next(_numbers)}"
+    urlopen(Request(f"{endpoint}/{name}", method="PUT")).close()
+    return name
 
-    made = boto3.resource("s3").Bucket(f"studies-{next(_numbers)}")
-    made.create()
-    yield made
-    made.meta.client.close()
+
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
+def url(request):
+    """Return the URL of a store in memory or, in slow tests, on the S3 server."""
+    if request.param == "memory":
+        return f"memory://studies-{next(_numbers)}/some/folder/toy.zarr"
+    return f"s3://{request.getfixturevalue('bucket')}/some/folder/toy.zarr"
 
 
 @pytest.fixture
-def url(bucket):
-    return f"s3://{bucket.name}/some/folder/toy.zarr"
+def object_server(environment, monkeypatch):
+    """Start a server of objects whose faults a test chooses, and set its address in the environment."""
+    with ObjectServer() as server:
+        for name, text in server.environment.items():
+            monkeypatch.setenv(name, text)
+        yield server

@@ -10,8 +10,7 @@ import uuid
 from itertools import count
 from pathlib import Path
 
-from botocore.exceptions import ClientError
-
+from pipeline.faults import ObjectStoreError
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
 
@@ -58,7 +57,7 @@ def disturb(
 
         def expire() -> None:
             if next(operations) > expires_after:
-                raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "The token has expired"}}, "PutObject")
+                raise ObjectStoreError("HTTP status 400 (ExpiredToken): the token has expired", "ExpiredToken", 400)
 
         for name in ("_read", "_write_temporary", "_rename"):
             _before(name, expire)

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import zarr
+from obstore.store import MemoryStore, from_url
+from zarr.storage import ObjectStore
 
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.stores.commits import Planned
-from pipeline.stores.locations import STATE
+from pipeline.stores.locations import STATE, is_local
+from pipeline.stores.object_clients import list_paths, open_objects
 from pipeline.stores.sessions import SESSION_COPIES, Session
 from pipeline.stores.store import COMMITTED, ResultStore
 
@@ -21,8 +24,32 @@ TOY_FILE = Path(__file__).with_name("toy.py")
 
 def read_arrays(store):
     """Return all arrays of a store by path, read by Zarr without the pipeline."""
-    members = zarr.open_group(store, mode="r").members(max_depth=None)
+    members = zarr.open_group(zarr_store(store), mode="r").members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
+
+
+def zarr_store(store):
+    """Return what Zarr and xarray open for a store: the path of a folder, or an `ObjectStore` of objects."""
+    url = os.fspath(store)
+    if is_local(url):
+        return url
+    if not url.startswith("memory:"):
+        return ObjectStore(from_url(url, client_options={"allow_http": True}), read_only=True)
+    copy, (objects, path) = MemoryStore(), open_objects(url)  # xarray requires a group at the root
+    for place in list_paths(objects, path):
+        copy.put(place.removeprefix(f"{path}/"), objects.get(place).bytes())
+    return ObjectStore(copy, read_only=True)
+
+
+def list_objects(url, part=""):
+    """Return the client of a bucket, and the metadata of all objects in it whose key contains `part`, by key."""
+    objects, _ = open_objects(url)
+    listed = objects.list().collect()
+    return objects, {entry["path"]: entry for entry in listed if part in entry["path"]}
+
+
+def object_keys(url, part=""):
+    return sorted(list_objects(url, part)[1])
 
 
 def assert_equal_arrays(one, other, n_least=4):

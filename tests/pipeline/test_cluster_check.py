@@ -245,9 +245,8 @@ def test_check_leaves_a_shared_folder_unchanged(tmp_path, existing, profile):
     assert list(tmp_path.rglob("*")) == ([store] if existing else [])
 
 
-def test_location_that_is_not_shared_is_found(monkeypatch):
+def test_location_that_is_not_shared_is_found():
     """A location in memory, of which each process has its own, is reported as not shared."""
-    monkeypatch.setattr("pipeline.clusters.check.normalise_location", str)
     with reach(PROCESSES) as client:
         for faults in check_workers(client, "memory://folder/s.zarr").values():
             assert faults == ["does not see the files of this process in memory://folder: the folder is not shared"]
@@ -280,32 +279,12 @@ def test_location_without_write_access_is_refused():
     assert "\n" not in str(caught.value)
 
 
-def test_a_bucket(monkeypatch):
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        import s3fs
-
-        files = s3fs.S3FileSystem()
-        files.mkdir("bucket")
-        with reach(Profile("a", kwargs={"n_workers": 1})) as client:
-            assert [*check_workers(client, "s3://bucket/a/s.zarr").values()] == [[]]
-            with pytest.raises(BadInputError, match="cannot"):
-                check_workers(client, "s3://no-such-bucket/s.zarr")
-        files.invalidate_cache()
-        assert files.find("bucket") == []
-    finally:
-        server.stop()
+def test_a_bucket(object_server):
+    with reach(Profile("a", kwargs={"n_workers": 1})) as client:
+        assert [*check_workers(client, "s3://studies/a/s.zarr").values()] == [[]]
+        with pytest.raises(BadInputError, match="cannot be reached: HTTP status 404"):
+            check_workers(client, "s3://no-such-bucket/s.zarr")
+    assert object_server.objects == {}
 
 
 # The command

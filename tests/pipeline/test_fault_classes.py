@@ -2,21 +2,29 @@
 
 import errno
 import os
+import pickle
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
-from fsspec import FSTimeoutError
-from s3fs.errors import translate_boto_error
+from obstore.exceptions import GenericError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
 
-from pipeline.faults import explain, is_expired, is_transient, retried
+from pipeline.faults import NO_CREDENTIALS, ObjectStoreError, explain, is_expired, is_transient, retried
+from pipeline.stores.object_clients import request
 
 TRANSIENT = ("ESTALE", "EIO", "EMFILE", "ENFILE", "EAGAIN", "EINTR", "ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "EPIPE")
 FATAL = ("ENOSPC", "EROFS", "EACCES", "EPERM", "EDQUOT", "ENOENT", "EISDIR", "ENAMETOOLONG", "EINVAL")
 
 
-def answer(code, status):
-    """Return the exception that an S3 client raises for a response."""
-    return ClientError({"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Put")
+def answer(code, status, kind=GenericError, host="127.0.0.1"):
+    """Return the error that a request raises after a response of an object store."""
+
+    def fail():
+        body = f"<Error><Code>{code}</Code>\n<Message>m</Message><AWSAccessKeyId>hush</AWSAccessKeyId></Error>"
+        reason = f"Server returned non-2xx status code: {status} Reason: {body}"
+        raise kind(f"Error performing PUT http://{host}/b/k in 3 ms - {reason}\n\nDebug source:\nhush")
+
+    with pytest.raises(ObjectStoreError) as caught:
+        request(fail)
+    return caught.value
 
 
 @pytest.mark.parametrize("name", TRANSIENT)
@@ -34,7 +42,7 @@ def test_other_system_errors_are_not_transient(name):
 
 @pytest.mark.parametrize(
     "error",
-    [TimeoutError(), FSTimeoutError(), ConnectionResetError(), EndpointConnectionError(endpoint_url="http://h")],
+    [TimeoutError(), ConnectionResetError(), ObjectStoreError("no complete response")],
     ids=lambda error: type(error).__name__,
 )
 def test_timeouts_and_lost_connections_are_transient(error):
@@ -55,23 +63,46 @@ def test_other_errors_are_not(error):
         ("RequestTimeout", 400, True, False),
         ("TooManyRequests", 429, True, False),
         ("BadGateway", 502, True, False),
+        ("NotImplemented", 501, False, False),
         ("AccessDenied", 403, False, False),
         ("NoSuchBucket", 404, False, False),
         ("ExpiredToken", 400, False, True),
-        ("ExpiredTokenException", 400, False, True),  # s3fs translates it to EIO
+        ("ExpiredTokenException", 400, False, True),
         ("RequestExpired", 400, False, True),
         ("QuotaExceeded", 403, False, False),
     ],
 )
-def test_answers_of_object_stores(code, status, transient, expired):
-    """The error of an S3 client and the error that s3fs raises for it belong to the same class."""
-    for error in (answer(code, status), translate_boto_error(answer(code, status))):
-        assert (is_transient(error), is_expired(error)) == (transient, expired)
+def test_answers_of_object_stores(monkeypatch, code, status, transient, expired):
+    """An error has the class of its response, also after it was sent to another process."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    kind = {401: UnauthenticatedError, 403: PermissionDeniedError}.get(status, GenericError)
+    for error in (answer(code, status, kind), answer(code, status)):  # lists raise the second one
+        for copy in (error, pickle.loads(pickle.dumps(error))):
+            assert (is_transient(copy), is_expired(copy)) == (transient, expired)
+            assert str(copy) == f"HTTP status {status} ({code}): m"
+
+
+def test_errors_without_a_response(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+    def fail(error):
+        raise error
+
+    for error, transient in (
+        (GenericError("Error performing PUT http://h in 3 ms - HTTP error: error sending request"), True),
+        (NotSupportedError("Operation not supported"), False),
+        (NotImplementedError("not yet implemented"), False),
+    ):
+        with pytest.raises(ObjectStoreError) as caught:
+            request(fail, error)
+        assert is_transient(caught.value) == transient
 
 
 def test_missing_credentials_are_not_transient():
-    assert is_expired(NoCredentialsError())
-    assert not is_transient(NoCredentialsError())
+    error = answer("x", 403, host="169.254.169.254")
+    assert error.code == NO_CREDENTIALS
+    assert is_expired(error)
+    assert not is_transient(error)
 
 
 def caused(error, cause):
@@ -99,7 +130,8 @@ def test_a_group_is_transient_if_all_its_errors_are():
         (OSError(errno.EDQUOT, "quota"), "larger quota"),
         (OSError(errno.EROFS, "read-only"), "mount the file system with write access"),
         (PermissionError(errno.EACCES, "denied"), "check the permissions"),
-        (translate_boto_error(answer("ExpiredToken", 400)), "renew the credentials"),
+        (answer("ExpiredToken", 400), "renew the credentials"),
+        (answer("AccessDenied", 403), "check the permissions"),
     ],
     ids=str,
 )

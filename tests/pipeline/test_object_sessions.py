@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import s3fs
 
 import pipeline
 from pipeline.blocks.evaluate import Block, evaluate_block
@@ -16,8 +15,6 @@ from pipeline.stores.sessions import Session, end_session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
-
-pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 SMALL = panel_of(STUDY, "single")
 LARGER = SMALL.extended(SMALL, 9, {})
@@ -50,23 +47,6 @@ def test_record_is_created_once(url):
     assert files.create("k", b"1")
     assert not files.create("k", b"2")
     assert files.read("k") == b"1"
-
-
-def test_session_begins_if_the_response_to_its_record_is_lost(url, monkeypatch):
-    """A repeated conditional write finds the record of the session itself."""
-    filesystem, lost = ObjectFiles(url)._files, []
-    write = filesystem.pipe_file
-
-    def lose(path, content, **options):
-        write(path, content, **options)
-        if not lost:
-            lost.append(path)
-            raise ConnectionResetError(104, "Connection reset by peer")
-
-    monkeypatch.setattr(filesystem, "pipe_file", lose)
-    with Session.begin(url, {}) as session:
-        assert len(lost) == 1
-    assert [record["id"] for record in sessions.sessions_of(ObjectFiles(url))] == [session.id]
 
 
 def test_session_is_ended_in_place_of_its_process(url):
@@ -115,32 +95,22 @@ def test_repeated_task_accepts_its_own_writes(url):
 
 
 @pytest.fixture
-def requests(url, monkeypatch):
-    """Count the requests to the bucket of a test by S3 method and kind of key, without heartbeats."""
-    counts, call = Counter(), s3fs.S3FileSystem._call_s3
-
-    async def counted(files, method, *arguments, **keywords):
-        if keywords["Bucket"] == bucket:
-            kind = "chunk" if "/c/" in keywords.get("Key", "") else "other"
-            counts[method, kind] += 1
-        return await call(files, method, *arguments, **keywords)
-
-    bucket = url.split("/")[2]
+def requests(object_server, monkeypatch):
+    """Return the number of requests by method and kind of key, without heartbeats."""
     monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 3600)
-    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
-    return counts
+    return object_server.requests
 
 
-def test_number_of_requests_per_block(url, requests):
+def test_number_of_requests_per_block(requests):
     """A block takes one write per variable and setting, and one session check per write; errors take no request."""
-    panel = SMALL.panels[0]
+    url, panel = "s3://studies/toy.zarr", SMALL.panels[0]
     with Session.begin(url, {}) as session:
         store = ResultStore.create(session, SMALL, {})
         requests.clear()
         commit_block(store, SMALL, panel, blocks(panel)[0])
-        assert requests["put_object", "chunk"] == 2  # one request for the measure `heads`, and one for the status
-        assert requests["put_object", "other"] == 0
-        assert requests["get_object", "other"] <= 2
+        assert requests["PUT", "chunk"] == 2  # one request for the measure `heads`, and one for the status
+        assert requests["PUT", "other"] == 0
+        assert requests["GET", "other"] <= 2
         assert sum(requests.values()) <= 4  # no deletes and no lists
 
 
@@ -151,22 +121,23 @@ def run_and_count(url, requests, n_blocks, n_settings):
     requests.clear()
     pipeline.run(study, url)
     n_coordinates = 2  # trial and algorithm
-    requests["put_object", "chunk"] -= n_coordinates
+    requests["PUT", "chunk"] -= n_coordinates
     return Counter(requests)
 
 
-def test_number_of_requests_of_a_run(url, requests):
+def test_number_of_requests_of_a_run(requests):
     """A run takes two writes and no delete per block and setting, and the other requests do not depend on them.
 
     The two writes are those of the single measure and of the status; a further measure takes one more.
     """
-    few, many = (run_and_count(f"{url}-{n}", requests, n, 3) for n in (4, 24))
+    few, many = (run_and_count(f"s3://studies/{n}.zarr", requests, n, 3) for n in (4, 24))
     for found, n in ((few, 4), (many, 24)):
-        assert found["put_object", "chunk"] == 2 * 3 * n
-        assert found["get_object", "chunk"] == 0
-        assert found["head_object", "chunk"] == 0
-        assert sum(count for (name, _), count in found.items() if name.startswith("delete")) <= 1  # the heartbeat
-    assert many["put_object", "other"] == few["put_object", "other"]
+        assert found["PUT", "chunk"] == 2 * 3 * n
+        assert found["GET", "chunk"] == 0
+        assert found["HEAD", "chunk"] == 0
+        n_deletes = sum(count for (method, _), count in found.items() if method in ("POST", "DELETE"))
+        assert n_deletes <= 2  # the heartbeat, and the probe of conditional writes
+    assert many["PUT", "other"] == few["PUT", "other"]
     per_block = (sum(many.values()) - sum(few.values())) / (24 - 4)
     assert per_block <= 2 * 3 + 2  # at most two checks of the session
 

@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 import zarr
+from zarr.storage import ObjectStore
 
 import pipeline.tables.formats
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError, ExecutionError
+from pipeline.stores.object_clients import open_objects
 from pipeline.tables.cells import Literal, match_literals
 from pipeline.tables.formats import Columns, find_parts, find_source, read_part
 from pipeline.tables.tables import open_table, reduce_rows
@@ -223,6 +225,15 @@ def write_zarr_group(frame, folder):
     return folder / "g.zarr"
 
 
+def write_zarr_objects(frame, folder):
+    url = f"memory://tables/{folder.name}/o.zarr"
+    objects, path = open_objects(url)
+    array = zarr.create_array(ObjectStore(objects), name=path, shape=frame.shape, chunks=(64, 2), dtype="f8")
+    array[:] = frame.to_numpy(float)
+    array.attrs["columns"] = list(frame)
+    return url
+
+
 WRITERS = (
     write_csv,
     write_csv_gz,
@@ -231,6 +242,7 @@ WRITERS = (
     write_zarr_columns,
     write_zarr_matrix,
     write_zarr_group,
+    write_zarr_objects,
 )
 
 
