@@ -20,7 +20,7 @@ def test_note_from_a_folder_and_a_store_states_scales_and_names_missing_studies(
     pipeline.run(STUDIES["exact-inference"], "edge.zarr", progress=False, panels=["edge"], trials=5, values=values)
     monkeypatch.setattr(checkout, "find_checkout", lambda: tmp_path)
     (tmp_path / "studies").mkdir()
-    assert command("findings", "lab", "edge.zarr") == (0, "wrote studies/FINDINGS.md\n", "")
+    assert command("findings", "lab", "edge.zarr")[:2] == (0, "wrote studies/FINDINGS.md\n")
     note = (tmp_path / "studies/FINDINGS.md").read_text()
     assert "* full run: `gibbs-traces`\n* run of " in note
     assert "evaluations: `exact-inference`\n* no store: `" in note
