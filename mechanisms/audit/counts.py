@@ -109,10 +109,10 @@ def count_distributions(
     outputs = np.concatenate(candidates)
 
     def log_pmf(index: int) -> Floats:
-        release = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta)
-        log_pmf_of_size = returned_array("log_pmf", release.log_pmf())
+        log_pmf_of_size = entry.at(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
         if not added:
-            return log_pmf_of_size
+            return log_pmf_of_size  # which the audit checks
+        log_pmf_of_size = returned_array("log_pmf", log_pmf_of_size)
         extended, is_of_size = np.full(len(outputs), -np.inf), outputs.sum(axis=1) == datasets[index].sum()
         if log_pmf_of_size.shape != (is_of_size.sum(),):
             got = f"{log_pmf_of_size.shape}; return one number per output"

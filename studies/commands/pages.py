@@ -2,7 +2,7 @@
 
 import os
 import webbrowser
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Annotated
 
@@ -21,17 +21,14 @@ def report(
     markdown: Annotated[Path | None, option("File for the verdicts as a Markdown table; for folders only.")] = None,
     show: Open = False,
     study: DeclaringStudy = None,
-    verbose: Annotated[
-        bool, option("--verbose", "Print the whole statement of each claim, with its evidence.")
-    ] = False,
+    verbose: Annotated[bool, option("--verbose", "Print the evidence of each verdict.")] = False,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.runs.resolve import study_of
     from pipeline.stores.locations import holds_root
     from pipeline.stores.store import open_complete
     from studies.folders import is_folder, other_stores
-    from studies.report import write_report
-    from studies.report.summaries import state_of
+    from studies.report import write_results
 
     require_file("--output", output, ".html", ".htm")
     require_outside_stores("--figures", figures)
@@ -52,12 +49,12 @@ def report(
     _, configured = study_of(opened, find_named(study), accept_edited_study=True)  # no trial is computed
     page = output or _default_page(opened.url)
     with writing(page):
-        findings = write_report(opened, configured, page, figures)
-    _print_verdicts(findings, set(opened.spec["panels"]), verbose)
-    if n_pending := state_of(opened).n_pending:
+        results = write_results(opened, configured, page, figures)
+    _print_verdicts(results.claims, set(opened.spec["panels"]), verbose)
+    if n_pending := results.state.n_pending:
         say(f"incomplete: {n_pending:,} evaluations are pending; compute them with: {command('resume', store)}")
     _announce(page, f", figures: {figures}" if figures else "", show)
-    if findings and not verbose:
+    if results.claims and not verbose:
         say(f"evidence: on the page, or with: {command('report', store, '--verbose')}")
 
 
@@ -98,12 +95,10 @@ def _report_folder(folder: str, output: Path | None, markdown: Path | None, show
     _announce(page, f", verdicts: {markdown}" if markdown else "", show)
 
 
-def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Collection[str], verbose: bool) -> None:
+def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Set[str], verbose: bool) -> None:
     """Print each claim with its verdict, and its evidence if `verbose`; count claims whose panels are not stored."""
     judged = [
-        (claim, finding)
-        for claim, finding in findings
-        if finding.verdict != "undecided" or set(claim.needs) <= set(panels)
+        (claim, finding) for claim, finding in findings if finding.verdict != "undecided" or set(claim.needs) <= panels
     ]
     if verbose:
         for claim, finding in judged:

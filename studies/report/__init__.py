@@ -3,7 +3,7 @@
 from pipeline.results.verdicts import judge
 from studies.report.collection import folder_page, write_collection
 from studies.report.page import drawable
-from studies.report.study import store_page, write_report
+from studies.report.study import store_page, write_report, write_results
 from studies.report.summaries import load_summaries, tabulate
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "tabulate",
     "write_collection",
     "write_report",
+    "write_results",
 ]

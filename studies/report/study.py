@@ -21,6 +21,16 @@ def write_report(
     output: str | os.PathLike[str],
     figures_folder: str | os.PathLike[str] | None = None,
 ) -> list[tuple[Claim, Finding]]:
+    """Write the page of one store, and return the verdicts on it; see `write_results` for the parameters."""
+    return write_results(store, study, output, figures_folder).claims
+
+
+def write_results(
+    store: ResultStore,
+    study: Study,
+    output: str | os.PathLike[str],
+    figures_folder: str | os.PathLike[str] | None = None,
+) -> StudyResults:
     """Write the page of one store.
 
     Parameters
@@ -36,21 +46,21 @@ def write_report(
 
     Returns
     -------
-    list of (Claim, Finding)
-        Verdicts shown on the page.
+    StudyResults
+        Results shown on the page.
     """
     return write_page(output, store.url, partial(_page, store, study, figures_folder))
 
 
 def store_page(store: ResultStore, study: Study) -> str:
-    """Return the page of one store for a server, as HTML without a policy; see `write_report` for the parameters."""
+    """Return the page of one store for a server, as HTML without a policy; see `write_results` for the parameters."""
     with Converter() as converter:
         return _page(store, study, None, converter, "")[0]
 
 
 def _page(
     store: ResultStore, study: Study, figures_folder: str | os.PathLike[str] | None, converter: Converter, mark: str
-) -> tuple[str, list[tuple[Claim, Finding]]]:
+) -> tuple[str, StudyResults]:
     results = read_results(store, study)
     tables = _tabulate_precision(results)
     notes = {method.name: method.note for panel in study.panels for method in panel.methods}
@@ -90,7 +100,7 @@ def _page(
         store_name=repr(os.path.basename(store.url)),
         first_panel=repr(study.panels[0].name),
     )
-    return page, results.claims
+    return page, results
 
 
 def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
