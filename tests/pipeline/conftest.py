@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from pipeline.stores import object_clients
 from tests.pipeline.helpers import compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
@@ -86,4 +87,6 @@ def object_server(environment, monkeypatch):
     with ObjectServer() as server:
         for name, text in server.environment.items():
             monkeypatch.setenv(name, text)
+        # a client of an earlier server with the same port keeps connections, whose threads still serve its objects
+        object_clients._client.cache_clear()
         yield server
