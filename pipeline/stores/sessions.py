@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from pipeline.declare.method_files import METHODS
 from pipeline.errors import BadInputError, BusyStoreError, Damage, SessionSupersededError, StoreAccessError, command
 from pipeline.faults import explain
 from pipeline.stores.files import Files, open_files
@@ -42,7 +43,7 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda value: _TIME.fullmatch(value)),
     **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda value: isinstance(value, str)),
     **dict.fromkeys(
-        ["study_reference", "study_file_sha256", "study_code_sha256"], lambda value: isinstance(value, str)
+        ["study_reference", "study_file_sha256", "study_code_sha256", METHODS], lambda value: isinstance(value, str)
     ),
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
