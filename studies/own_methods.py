@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms import Guarantee
 from mechanisms.core.arguments import real_array, returned_array
 from mechanisms.core.chain_diagnostics import diagnose_chains
+from mechanisms.core.privacy import Neighbouring
 from mechanisms.core.protocols import Posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
@@ -127,15 +128,18 @@ class OwnMethod:
         Contract of `fit`, see `studies.own_methods`. A mechanism of counts is a `mechanisms.Mechanism` instead.
     fit : callable
         Function of the arguments of its kind. All random numbers must come from `rng`. An exception fails its trial.
-        Draws have shape (draws,) or (draws, p), at least 100, or (chains, draws, p) if they are chains.
+        Draws have shape (draws,) or (draws, p), at least 100, or (chains, draws, p) if they are chains. Those of kind
+        draw have shape (p,), or (draws, p) if the guarantee is that of several draws together; a further argument
+        `precision`, if the function has it, is the prior precision of each weight.
     supports : callable
         ``(cell) -> bool``, given values of factors and constants by name: False if the method does not apply. Cells of
-        the kind posterior also have ``family`` and ``model``, and those of the kind regression ``n_features``.
+        the kind posterior also have ``family`` and ``model``, and those of the kind regression ``n_features`` and the
+        name of the ``noise``.
     chains : bool
         True if draws are Markov chains, which may be autocorrelated; False if they are independent.
     guarantee : callable, optional
-        ``(epsilon, delta) -> Guarantee``, or None where there is none; required for the kind draw, whose draws must
-        have this guarantee. Cells without one, or with a larger loss than ε and δ, are not computed.
+        ``(epsilon, delta) -> Guarantee``, or None where there is none, such as at δ = 0: cells without one are not
+        computed. Required for the kind draw, with a loss of at most ε and δ for replacement of one record.
     records : {"clamped", "exact", "normal", "conjugate"}
         Joint model of a regression in panels where each method analyses records of its own model: normal records
         clamped to the box, unclamped ones, a normal Gram matrix, or this with moments from `ConjugatePrior`.
@@ -179,8 +183,9 @@ class OwnMethod:
         if not callable(self.fit) or not callable(self.supports):
             raise ValueError(f"fit and supports of {self.name} must be functions, got another value; pass functions")
         arguments = _ARGUMENTS[self.kind]
+        more = {"precision": 1.0} if self.kind == "draw" and self.takes_precision else {}
         try:
-            inspect.signature(self.fit).bind(*arguments)
+            inspect.signature(self.fit).bind(*arguments, **more)
         except TypeError:
             listed = ", ".join(arguments)
             got = inspect.signature(self.fit)
@@ -203,6 +208,28 @@ class OwnMethod:
         if not isinstance(result, bool | np.bool_):
             raise ValueError(f"supports of {self.name} must return True or False, got {type(result).__name__}")
         return bool(result)
+
+    def states(self, epsilon: float, delta: float) -> bool:
+        """Return True if the method has a guarantee of at most ε and δ, and False if it has none."""
+        assert self.guarantee is not None
+        try:
+            stated = self.guarantee(epsilon, delta)
+        except Exception as error:
+            raise ValueError(f"guarantee of {self.name} raised {describe(error)}") from error
+        if stated is None:
+            return False
+        allowed = f"at most ({epsilon:g}, {delta:g})-DP for replacement of one record"
+        if not isinstance(stated, Guarantee):
+            raise ValueError(f"guarantee of {self.name} must be a Guarantee or None, got {type(stated).__name__}")
+        is_at_most = stated.epsilon <= epsilon * (1.0 + 1e-12) and stated.delta <= delta
+        if not is_at_most or stated.relation is not Neighbouring.REPLACE_ONE:
+            raise ValueError(f"guarantee of {self.name} must be {allowed}, got {stated}; return None where it has none")
+        return True
+
+    @cached_property
+    def takes_precision(self) -> bool:
+        """True if `fit` has an argument `precision`."""
+        return "precision" in inspect.signature(self.fit).parameters
 
     def method(self, evaluate: Callable[..., Mapping[str, Any]], **options: Any) -> Method:
         """Return the method of a panel; `evaluate` takes the data, the setting and the streams."""
@@ -267,9 +294,11 @@ class Draws:
 
     def quantiles(self, truth: Array, uniforms: Array, most: int | None = None) -> Array:
         """Return randomised quantiles of the true components among at most `most` draws, shape (p,)."""
-        return np.array([
-            randomised_quantile(self.thinned(j, most), truth[j], uniforms[j]) for j in range(len(truth))
-        ])  # fmt: skip
+        return np.array([self.quantile(j, truth[j], uniforms[j], most) for j in range(len(truth))])
+
+    def quantile(self, component: int, truth: float, uniform: float, most: int | None = None) -> float:
+        """Return the randomised quantile of the truth among at most `most` draws of a component."""
+        return randomised_quantile(self.thinned(component, most), truth, uniform)
 
     def ranks(self, truth: Array, uniforms: Array) -> Array:
         """Return ranks of the true components, from 0 to 99, which are uniform if the draws are right, shape (p,)."""

@@ -204,10 +204,10 @@ _from_files: dict[str, StudySource] = {}
 @lru_cache(maxsize=32)  # a study is imported or unpickled once per process
 def _load(source: StudySource) -> Study:
     if source.methods:
-        study = _load(replace(source, methods=()))
+        extended = _load(replace(source, methods=()))
         for file in source.methods:
-            study = study.with_methods(file.load(), code=file.code)
-        return study
+            extended = extended.with_methods(file.load(), code=file.code)
+        return extended
     if source.pickled is not None:
         return cloudpickle.loads(source.pickled)
     if source.reference is None:

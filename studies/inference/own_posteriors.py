@@ -64,8 +64,9 @@ def _compare(own: OwnMethod, releases: exact_trials.Releases, setting: Values, s
         }  # fmt: skip
         joint = {}
         if p > 1:
-            distances = exact_trials.distances(draws.nearly_independent()[None], theta[None], releases.reference[[i]])
-            joint = {"joint": randomised_quantile(distances[0][0], distances[1][0], uniforms[p])}
+            kept = draws.nearly_independent()
+            drawn, true = exact_trials.distances(kept[None], theta[None], releases.reference[[i]])
+            joint = {"joint": randomised_quantile(drawn[0], float(true[0]), float(uniforms[p]))}
         return {**_by_component(measures, own_measures, p), **joint}
 
     return evaluate_trials(evaluate, p + 1, streams)
