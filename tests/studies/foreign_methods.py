@@ -45,9 +45,12 @@ def walk(rng, model, prior, y):
 
 def reject(rng, model, prior, y):
     """Return parameters whose simulated count is accepted with probability exp(-|y - s|/b), which is exact."""
-    theta = rng.beta(*prior, 20_000)
-    s = rng.binomial(model.n, theta)
-    return theta[rng.random(theta.size) < np.exp(-np.abs(y[0] - s) / model.noise.scale)]
+    kept = np.empty(0)
+    while kept.size < 400:
+        theta = rng.beta(*prior, 20_000)
+        s = rng.binomial(model.n, theta)
+        kept = np.append(kept, theta[rng.random(theta.size) < np.exp(-np.abs(y[0] - s) / model.noise.scale)])
+    return kept
 
 
 SCRIPT = """

@@ -150,7 +150,7 @@ def posterior_of_normal(rng, model, prior, y):
 
 
 def test_posterior_is_as_good_as_its_draws(tmp_path):
-    """In `exact-inference`, an exact posterior has the distance of its draws and right coverage; a narrow one has not."""
+    """An exact posterior has the distance of its draws and right coverage; `NARROW` has not."""
     exact = OwnMethod("mine", "posterior", posterior_of_normal, foreign_methods.is_binomial)
     study = STUDIES["exact-inference"].with_methods(exact, foreign_methods.NARROW)
     values = {"n": [100], "epsilon": [1.0], "prior": [(1.0, 1.0)], "algorithm": ["exact", "mine", "narrow"]}
