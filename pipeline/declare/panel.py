@@ -326,11 +326,16 @@ class Panel:
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
         """Return True if a setting applies to a cell; raise BadInputError for values out of their domain."""
+        return self._ask(cell, setting, self.validate) and self.supports(cell, setting)
+
+    def supports(self, cell: Cell, setting: Setting) -> bool:
+        """Return True if the method of a setting supports a cell, whose values need not be in their domain."""
+        return setting.method.supports is None or self._ask(cell, setting, setting.method.supports)
+
+    def _ask(self, cell: Cell, setting: Setting, function: Callable[..., bool]) -> bool:
         fixed = self.fixed_values
-        values = {**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)}
-        supports = setting.method.supports
         try:
-            return self.validate(*values) and (supports is None or supports(*values))
+            return function({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
             raise BadInputError(f"{', '.join([f'panel {self.name}', *format_values(cell)])}: {error}") from error
 

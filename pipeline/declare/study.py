@@ -282,7 +282,7 @@ class Study:
             )
         panels = tuple(panel.with_method(added, code) if kind in panel.accepts else panel for panel in self.panels)
         own = [(panel, s) for panel in panels for s in panel.settings() if s.method.name == name]
-        if not any(panel.applies(cell, setting) for panel, setting in own for cell in panel.cells()):
+        if not any(panel.supports(cell, setting) for panel, setting in own for cell in panel.cells()):
             raise BadInputError(
                 f"method {name} must support a cell of study {self.name}, got none; change what it supports, or choose "
                 "another study"
