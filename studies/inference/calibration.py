@@ -104,8 +104,8 @@ STUDY = Study(
     ),
     criteria=Criteria(
         uniform=("pit",),
-        exact=dict.fromkeys(("binomial", "multinomial", *EXPONENTIAL[:2]), {}),  # bounds do not depend on θ
-        distance="mmd2",
+        exact={name: {} for name in ("binomial", "multinomial", *EXPONENTIAL[:2])},  # bounds do not depend on θ
+        loss=("mmd2",),
     ),
     comparisons=(compare_calibration,),
     audits=(audited_statistics,),

@@ -343,7 +343,7 @@ STUDY = Study(
     criteria=Criteria(
         uniform=("pit", "joint"),
         exact={panel.name: {} for panel in PANELS if panel.name != "edge"},  # its release is always 0
-        loss=("width",),
+        loss=("distance",),
         covered="covered",
         width="width",
         distance="distance",

@@ -195,7 +195,7 @@ STUDY = Study(
     ),
     criteria=Criteria(
         uniform=("pit",),
-        exact=dict.fromkeys(("calibration", "augmentation", "five-features"), {"records": ("own",)}),
+        exact={name: {"records": ("own",)} for name in ("calibration", "augmentation", "five-features")},
         loss=("score",),
         covered="covered",
         width="width",

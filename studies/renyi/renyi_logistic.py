@@ -23,8 +23,8 @@ import xarray as xr
 
 from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS, glm_mechanism
 from pipeline import (
-    Criteria,
     EVERY_PANEL,
+    Criteria,
     Factor,
     Figure,
     Finding,
