@@ -167,19 +167,20 @@ def _piloted_settings(panel: Panel) -> list[Setting]:
 def seconds_per_trial(study: Study, panel: Panel, cell: int, setting: Setting, seconds: float = 0.5) -> float:
     """Return the time per trial of one setting in a cell, without that of the simulation; NaN if all trials fail.
 
-    As many trials of a block are computed as take about `seconds`, after one that compiles code.
+    As many trials of a block are computed as take about `seconds`, at least one, after one that compiles code.
     """
+    most = min(panel.block_trials, panel.n_trials, _PILOT_TRIALS)
     with one_thread():  # workers compute blocks under the same limit
-        _evaluate(study, panel, cell, range(1), [setting])
-        alone, _ = _evaluate(study, panel, cell, range(1), [setting])
-        most = min(panel.block_trials, panel.n_trials, _PILOT_TRIALS)
-        trials = range(int(np.clip(seconds / max(alone, 1e-9), 1, most)))
+        total, _ = _evaluate(study, panel, cell, range(1), [setting])
+        n_trials = 0
+        while n_trials < most and (total < seconds / 4 or not n_trials):
+            n_trials = int(np.clip(max(n_trials, 1) * seconds / max(total, 1e-9), n_trials + 1, most))
+            total, (outcome,) = _evaluate(study, panel, cell, range(n_trials), [setting])
         start = time.perf_counter()
-        simulate_block(study, Block(panel.name, cell, trials))
+        simulate_block(study, Block(panel.name, cell, range(n_trials)))
         simulated = time.perf_counter() - start
-        total, (outcome,) = _evaluate(study, panel, cell, trials, [setting])
     is_computed = (outcome.status == Status.OK).any()
-    return max(0.0, total - simulated) / len(trials) if is_computed else np.nan
+    return max(0.0, total - simulated) / n_trials if is_computed else np.nan
 
 
 def _evaluate(

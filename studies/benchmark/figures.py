@@ -130,7 +130,9 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
         ratio = math.exp(result.relative.mean_log)
         arrays["ratio_mean"][k, k], arrays["ratio_mcse"][k, k] = ratio, ratio * result.relative.mean_error
     chosen = panel.trials.coordinate.isel(method=[panel.methods.index(result) for result in timed])
-    seconds = xr.Variable("seconds", [result.seconds for result in timed], {"long_name": "time per fit", "units": "s"})
+    seconds = xr.Variable(
+        "seconds", [float(f"{result.seconds:.2g}") for result in timed], {"long_name": "time per fit", "units": "s"}
+    )
     ds = xr.Dataset(
         {name: (("method", "seconds"), array) for name, array in arrays.items()},
         {"method": chosen, "seconds": seconds},

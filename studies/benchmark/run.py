@@ -3,34 +3,38 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.console import Console
-
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.runs.run import carry_out
 from pipeline.runs.run_plan import RunPlan
+from pipeline.stores.store import ResultStore
 from studies.benchmark.computation import BenchmarkRun
 from studies.benchmark.panel_trials import PanelTrials, read_trials
 from studies.benchmark.results import BenchmarkResults, compare_methods
 from studies.benchmark.times import measure_seconds
+from studies.output import ERRORS, progress_bar
 
 
-def compute(runs: Sequence[BenchmarkRun], kind: str, console: Console) -> BenchmarkResults:
+def compute(runs: Sequence[BenchmarkRun], kind: str) -> BenchmarkResults:
     """Compute the pending trials of all runs, measure seconds per fit, and return the results."""
-    pending = [run for run in runs if not run.plan.is_done]
-    display = ProgressDisplay(console, {run.name: _work_of(run.plan) for run in pending})
+    display = ProgressDisplay(ERRORS, {run.name: _work_of(run.plan) for run in runs if not run.plan.is_done})
+    stores = {run.name: run.plan.existing if run.plan.is_done else _carry_out(run, display) for run in runs}
     panels: list[PanelTrials] = []
     seconds: dict[tuple[str, str, str], float] = {}
-    for number, run in enumerate(runs, 1):
-        store = run.plan.existing
-        if store is None or run in pending:
-            with display.begin(run.name, f"{run.name} ({number} of {len(runs)})"):
-                store = carry_out(replace(run.plan, options=replace(run.plan.options, progress=display)))
-        for panel in run.plan.study.panels:
-            trials = read_trials(run.name, panel, run.declared.criteria, run.own, store, run.reference)
-            panels.append(trials)
-            seconds.update(measure_seconds(run, trials))
+    with progress_bar("reading results") as show:
+        for run in runs:
+            store = stores[run.name]
+            assert store is not None
+            for panel in run.plan.study.panels:
+                trials = read_trials(run.name, panel, run.declared.criteria, run.own, store, run.reference)
+                panels.append(trials)
+                seconds |= measure_seconds(run, trials, lambda text: show(text=text))
     return compare_methods(kind, panels, seconds)
+
+
+def _carry_out(run: BenchmarkRun, display: ProgressDisplay) -> ResultStore:
+    with display.begin(run.name, run.name):
+        return carry_out(replace(run.plan, options=replace(run.plan.options, progress=display)))
 
 
 def _work_of(plan: RunPlan) -> PendingWork:

@@ -20,7 +20,7 @@ from studies.styles import label_method
 from studies.tables import PageTable, plus_minus
 
 HEADS = (
-    "rank", "calibration", "relative loss", "coverage", "relative width", "distance", "s per fit", "failed",
+    "rank", "calibration", "relative loss", "coverage", "s per fit", "relative width", "distance", "failed",
 )  # fmt: skip
 """Columns of the ranks of methods, after those that name the row."""
 
@@ -32,15 +32,14 @@ _MOST_TRIALS = 10**7  # numbers of trials beyond which a comparison is a tie
 def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
     """Return the columns `HEADS` of a method in a panel."""
     criteria = panel.trials.criteria
-    distance = plus_minus(*result.mean(criteria.distance))
     return (
         panel.rank(result),
         result.calibration,
         show_ratio(result.relative),
         plus_minus(*result.mean(criteria.covered)),
-        show_ratio(result.relative_width),
-        distance,
         f"{result.seconds:.2g}" if math.isfinite(result.seconds) else "",
+        show_ratio(result.relative_width),
+        plus_minus(*result.mean(criteria.distance)),
         f"{result.n_failed:,}",
     )
 
@@ -67,10 +66,9 @@ def tabulate_ranks(panel: PanelResult) -> PageTable:
         (label_method(labels, "method", result.method), *rank_cells(panel, result), _count_cells(panel, result))
         for result in (*panel.ranked, *others)
     ]
-    loss = f"Loss: {panel.trials.describe(panel.loss)}. " if panel.loss else ""
-    distance = panel.trials.criteria.distance
-    stated = f"Distance: {panel.trials.describe(distance)}. " if panel.trials.has(distance) else ""
-    caption = f"{panel.trials.panel.meaning}. {loss}{stated}"
+    measures = {"Loss": panel.loss, "Distance": panel.trials.criteria.distance}
+    stated = [f"{role}: {panel.trials.describe(name)}." for role, name in measures.items() if panel.trials.has(name)]
+    caption = " ".join([f"{panel.trials.panel.meaning}.", *stated])
     return PageTable(f"{panel.trials.study}, {panel.trials.panel.name}", caption, ("method", *HEADS, "cells"), rows)
 
 

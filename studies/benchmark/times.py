@@ -1,6 +1,6 @@
 """Seconds per fit of all methods on this machine, which are no part of the stored numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,10 @@ from studies.benchmark.computation import BenchmarkRun
 from studies.benchmark.panel_trials import PanelTrials
 
 
-def measure_seconds(run: BenchmarkRun, trials: PanelTrials) -> Iterator[tuple[tuple[str, str, str], float]]:
-    """Yield (study, panel, method) and the seconds per fit, in the cell that the most methods support.
+def measure_seconds(
+    run: BenchmarkRun, trials: PanelTrials, announce: Callable[[str], None]
+) -> dict[tuple[str, str, str], float]:
+    """Return seconds per fit by (study, panel, method), in the cell that the most methods support.
 
     Methods of a store of references that this package does not have are omitted.
     """
@@ -20,15 +22,13 @@ def measure_seconds(run: BenchmarkRun, trials: PanelTrials) -> Iterator[tuple[tu
     panel = replace(declared, methods=tuple(m for m in declared.methods if m.name in trials.methods))
     study = replace(run.plan.study, panels=(panel,))
     cell = _common_cell(panel)
-    for method in panel.methods:
-        chosen = [
-            setting
-            for k, setting in enumerate(panel.settings())
-            if setting.method.name == method.name and panel.applicable[cell, k]
-        ]
-        if chosen:
-            key = trials.study, panel.name, method.name
-            yield key, seconds_per_trial(study, panel, cell, chosen[-1])
+    # the last setting of each method
+    settings = {s.method.name: s for k, s in enumerate(panel.settings()) if panel.applicable[cell, k]}
+    seconds = {}
+    for name, setting in settings.items():
+        announce(f"measuring seconds per fit of {name} in {trials.study}, {panel.name}")
+        seconds[trials.study, panel.name, name] = seconds_per_trial(study, panel, cell, setting)
+    return seconds
 
 
 def _common_cell(panel: Panel) -> int:

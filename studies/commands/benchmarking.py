@@ -8,7 +8,7 @@ import typer
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
 from studies.commands.options import Trials, argument, option, require_persistent
-from studies.output import ERRORS, fail, print_table, say, writing
+from studies.output import fail, print_table, say, writing
 
 _SCALE = "quick (default), or full: all trials and values of the studies."
 
@@ -52,7 +52,7 @@ def benchmark(
         *(w for n in study or () for w in ("--study", n)),
     )
     try:
-        results = compute(runs, own.kind, ERRORS)
+        results = compute(runs, own.kind)
     except KeyboardInterrupt:
         fail(f"committed blocks are kept; continue with: {again}", 130)
         raise typer.Exit(130) from None
