@@ -24,7 +24,7 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, invalidate
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import chunk_file, commit_block, compute_into, read_arrays, writing
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 

@@ -9,7 +9,7 @@ from pipeline.runs.run import extend
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,

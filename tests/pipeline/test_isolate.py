@@ -21,8 +21,8 @@ from pipeline.execution.in_flight import TransientError
 from pipeline.execution.isolate import Children, End
 from pipeline.execution.work import Task, Work
 from pipeline.stores.results import open_results
-from tests.pipeline.fault_processes import wait_until, write_profile
-from tests.pipeline.fault_study import METHODS, Part, unequal, write_study
+from tests.pipeline.faults.harness import wait_until, write_profile
+from tests.pipeline.faults.study import METHODS, Part, unequal, write_study
 from tests.pipeline.toy import STUDY as TOY
 
 N_TRIALS = 12

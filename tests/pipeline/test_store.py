@@ -29,7 +29,7 @@ from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
 from pipeline.stores.template import UNSORTED
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     WRITING,
     assert_equal_arrays,

@@ -17,7 +17,7 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
 from tests.pipeline.toy import STUDY
 
