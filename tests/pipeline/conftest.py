@@ -2,14 +2,18 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import warnings
 from itertools import count
 from urllib.request import Request, urlopen
 
 import pytest
 
 from pipeline.stores import object_clients
+from studies import cli
 from tests.pipeline.helpers import compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
@@ -44,6 +48,33 @@ def complete_store(tmp_path_factory):
 def store_copy(complete_store, tmp_path):
     """Return the path of a copy of the complete store, which a test may change."""
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
+
+
+@pytest.fixture
+def dpstudies(monkeypatch, capsys):
+    """Return a function that runs a command in this process and returns (exit code, output, errors).
+
+    A command that takes longer than a number of seconds is interrupted, as by Ctrl-C.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers, show = [signal.getsignal(number) for number in numbers], warnings.showwarning
+
+    def run(*words, seconds=60):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", *map(str, words)])
+        timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        finally:
+            timer.cancel()
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)
+            warnings.showwarning = show
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,32 @@ from pipeline.stores.store import COMMITTED, ResultStore
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")
 
+STUDY_TEXT = """
+from pipeline import Factor, Measure, Method, Panel, Study
+{head}
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+def evaluate(data, setting, streams):
+    {before}
+    return {{"x": {x}}}
+
+METHODS, MEASURES, SIZES = (Method("m", evaluate),), (Measure("x", "a number"),), (Factor("n", {n}, "size", "int"),)
+PANEL = Panel("p", "a panel", simulate, METHODS, MEASURES, SIZES, trials={trials}, block_trials={block_trials})
+STUDY = Study("mine", "Mine", "To test.", (PANEL,), seed=1)
+"""
+
+
+def write_study_file(path, x="data", before="pass", head="", n=(1,), trials=4, block_trials=2):
+    """Write the file of a study of one method, and return its path.
+
+    The file has the code of the values `x`, of a statement `before` them, and of statements at its head.
+    """
+    values = {"x": x, "before": before, "head": head, "n": n, "trials": trials, "block_trials": block_trials}
+    Path(path).write_text(STUDY_TEXT.format(**values))
+    return str(path)
+
 
 def read_arrays(store):
     """Return all arrays of a store by path, read by Zarr without the pipeline."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,6 @@ from pipeline.clusters.cluster import connect, reach, requested_workers
 from pipeline.clusters.launch import ONE_THREAD, describe_launch, obstacle
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
-from studies import cli
 
 pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
@@ -34,18 +34,10 @@ PROCESSES = Profile("processes", kwargs={"n_workers": 2})
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+def command(dpstudies, monkeypatch, tmp_path):
     """Return a function that runs ``dpstudies cluster check`` in an empty folder and returns (code, out, err)."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["dpstudies", "cluster", "check", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
+    return partial(dpstudies, "cluster", "check")
 
 
 @contextmanager

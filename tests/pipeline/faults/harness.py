@@ -37,7 +37,7 @@ class NotPossibleError(RuntimeError):
     """Error for a fault that this machine does not allow, for example for lack of privileges."""
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+def wait_until(condition: Callable[[], Any], what: str = "a condition", seconds: float = PATIENCE) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
