@@ -104,11 +104,17 @@ def bucket(environment, endpoint, monkeypatch):
     return name
 
 
+@pytest.fixture
+def memory_url():
+    """Return the URL of a store in memory, for tests that do not depend on the server of objects."""
+    return f"memory://studies-{next(_numbers)}/some/folder/toy.zarr"
+
+
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request):
     """Return the URL of a store in memory or, in slow tests, on the S3 server."""
     if request.param == "memory":
-        return f"memory://studies-{next(_numbers)}/some/folder/toy.zarr"
+        return request.getfixturevalue("memory_url")
     return f"s3://{request.getfixturevalue('bucket')}/some/folder/toy.zarr"
 
 

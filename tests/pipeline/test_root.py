@@ -63,15 +63,7 @@ def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
     assert n_files > 12
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "single/heads/c/0/1",
-        pytest.param("single/algorithm/c/0", marks=pytest.mark.slow),
-        pytest.param("single/trial/zarr.json", marks=pytest.mark.slow),
-        "zarr.json",
-    ],
-)
+@pytest.mark.parametrize("file", ["single/heads/c/0/1", "zarr.json"])
 def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
     flip(altered / file, 8 * ((altered / file).stat().st_size // 2))
     before = file_stamps(altered)
@@ -183,18 +175,18 @@ def failing_reads(monkeypatch, number, part, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
-def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
+def test_transient_read_error_is_retried(altered, monkeypatch, part):
     before = file_stamps(altered)
-    failing_reads(monkeypatch, number, part, times=1)
+    failing_reads(monkeypatch, errno.ESTALE, part, times=1)
     assert checked(altered).problems == ()
     assert file_stamps(altered) == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize(
+    ("number", "options"), [(errno.EIO, {}), (errno.EMFILE, {"repair": True}), (errno.EACCES, {"repair": True})]
+)
 def test_read_error_is_not_damage(altered, monkeypatch, number, options):
     """Read errors are reported, and do not lead to the deletion of intact chunks or statuses (regression)."""
     before = file_stamps(altered / "single")

@@ -275,17 +275,6 @@ def test_end_of_a_session_does_not_change_the_root(url):
     assert ResultStore.open(url).sessions[0]["finished"] == "2026-01-01T00:00:00Z"
 
 
-def test_failed_run_releases_its_store(url, monkeypatch):
-    def interrupt(works):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=["single"], progress=interrupt)
-    assert "finished" not in ResultStore.open(url).sessions[0]
-    pipeline.resume(url)
-    assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
-
-
 @pytest.mark.slow
 def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})

@@ -179,12 +179,3 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         with pytest.raises(BadInputError, match=text):
             call()
     assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
-
-
-@pytest.mark.slow
-def test_shares_are_joined_in_an_object_store(whole, parts, url):
-    """The records that the joined store contains do not supersede its writer."""
-    joined = pipeline.merge(parts, url)
-    assert len(joined.sessions) == 3
-    for panel in joined.spec["panels"]:
-        assert pipeline.open_results(joined)[panel].identical(pipeline.open_results(whole)[panel])
