@@ -11,10 +11,11 @@ from itertools import count
 from urllib.request import Request, urlopen
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from pipeline.stores import object_clients
 from studies import cli
-from tests.pipeline.helpers import compute_into
+from tests.pipeline.helpers import blas_threads, compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
 
@@ -48,6 +49,22 @@ def complete_store(tmp_path_factory):
 def store_copy(complete_store, tmp_path):
     """Return the path of a copy of the complete store, which a test may change."""
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
+
+
+@pytest.fixture
+def two_threads():
+    """Set two BLAS threads in a thread that ends, so that this has the effect of a machine's default."""
+    before = max(blas_threads())
+
+    def set_default(number):
+        other = threading.Thread(target=threadpool_limits, args=(number,))
+        other.start()
+        other.join()
+
+    set_default(2)
+    assert blas_threads() == {2}
+    yield
+    set_default(before)
 
 
 @pytest.fixture

@@ -3,15 +3,19 @@
 import os
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import zarr
 from obstore.store import MemoryStore, from_url
+from threadpoolctl import threadpool_info
 from zarr.storage import ObjectStore
 
+from pipeline import Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.execution.work import PendingWork
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE, is_local
 from pipeline.stores.object_clients import list_paths, open_objects
@@ -105,6 +109,17 @@ def file_stamps(store):
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
+def draw_uniforms(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+
+def make_study(*methods, name="s", **panel):
+    """Return a study of one panel `p`, by default with 8 trials of uniform data; methods may be plain functions."""
+    methods = tuple(one if isinstance(one, Method) else Method(one.__name__, one) for one in methods)
+    default = {"simulate": draw_uniforms, "measures": (Measure("x", "a number"),), "trials": 8}
+    return Study(name, "S", "To test.", (Panel("p", "a panel", methods=methods, **default | panel),), seed=1)
+
+
 def panel_of(study, name, **changes):
     """Return the study with a single panel, some of whose attributes are replaced."""
     return replace(study, panels=(replace(study.panel(name), **changes),))
@@ -173,6 +188,40 @@ def commit_block(store, study, panel, block, settings=None, stale=()):
     with store.commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)
+
+
+def blas_threads():
+    """Return the numbers of threads of the BLAS libraries of this process."""
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def compute_pending(store, study, retry=()):
+    """Compute and commit the pending blocks of a store opened for a session, one after the other."""
+    for work in PendingWork(study, store, retry):
+        panel = study.panel(work.block.panel)
+        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+        commit_block(store, study, panel, work.block, settings, stale)
+
+
+def interrupt_after(n_receipts, error=KeyboardInterrupt):
+    """Return a progress callback that interrupts a run after a number of receipts, as Ctrl-C does."""
+    receipts = count(1)
+
+    def take(receipt):
+        if next(receipts) == n_receipts:
+            raise error
+
+    return lambda works: take
+
+
+def note_works(noted):
+    """Return a progress callback that appends the work items of a run to a list."""
+
+    def progress(works):
+        noted.extend(works)
+        return lambda receipt: None
+
+    return progress
 
 
 def temporary_files(store):

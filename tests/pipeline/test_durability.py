@@ -11,7 +11,6 @@ import pytest
 import pipeline
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, evaluate_block
-from pipeline.execution.work import PendingWork
 from pipeline.stores import local_files
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
@@ -19,7 +18,7 @@ from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import assert_equal_arrays, pending
+from tests.pipeline.helpers import assert_equal_arrays, compute_pending, pending
 from tests.pipeline.toy import STUDY
 
 PANELS = ["single", "table", "faults"]
@@ -132,16 +131,7 @@ def compute_and_commit(url):
     with Session.begin(str(url), {}) as session:
         is_begun = ResultStore.exists(url) and ResultStore.open(url).complete
         store = ResultStore.open(url, session.id) if is_begun else ResultStore.create(session, study, {})
-        _commit_all(store, study)
-
-
-def _commit_all(store, study, retry=()):
-    for work in PendingWork(study, store, retry):
-        panel = study.panel(work.block.panel)
-        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-        with store.commit([Planned(panel, work.block, settings, stale)]) as commit:
-            for setting, outcome in zip(settings, evaluate_block(study, work.block, settings), strict=True):
-                commit.write(panel, work.block, setting, outcome)
+        compute_pending(store, study)
 
 
 @pytest.mark.slow
@@ -164,7 +154,7 @@ def test_no_failed_status_with_values_after_a_power_loss_in_a_retry(tmp_path, mo
 
     def retry(url):
         with Session.begin(str(url), {}) as session:
-            _commit_all(ResultStore.open(url, session.id), study, FAILURES)
+            compute_pending(ResultStore.open(url, session.id), study, FAILURES)
 
     for seed in seeds:
         shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
@@ -201,7 +191,7 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
         store = ResultStore.create(session, study, {})
         before = len(flushes)
-        _commit_all(store, study)
+        compute_pending(store, study)
         assert len(flushes) - before == 3  # in this test, each task has one block
 
 
@@ -214,7 +204,7 @@ def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):
     )
     study = STUDY.configure(panels=["single"])
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        _commit_all(ResultStore.create(session, study, {}), study)
+        compute_pending(ResultStore.create(session, study, {}), study)
     values = {str(path) for path in (tmp_path / "s.zarr/single/heads/c").rglob("*")}
     assert values <= set(synced)
     assert np.all(ResultStore.open(tmp_path / "s.zarr").scan(study.panels[0]) == 0)
@@ -231,7 +221,7 @@ def test_failed_flush_commits_nothing(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(LocalFiles, "flush", fail)
             with pytest.raises(OSError, match="Input/output"):
-                _commit_all(store, study)
+                compute_pending(store, study)
         assert pending(store, study.panels[0]).all()
     assert os.listdir(tmp_path / "s.zarr/.dpstudies/writing") == []
 

@@ -26,7 +26,7 @@ from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
 from pipeline.stores.commits import Planned, cause_of, without_rerun
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
-from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
+from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, make_study, panel_of, pending, writing
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -34,16 +34,9 @@ X = (Measure("x", "a number"),)
 WITHOUT_FAULTS = STUDY.configure(values={"failing": ["-1"]})
 
 
-def study_of(*methods, simulate=lambda cell, streams: streams.uniforms(1)[:, 0], trials=8, measures=X, **panel):
-    """Return a study with one panel of one block."""
-    methods = tuple(Method(method.__name__, method) for method in methods)
-    panel = Panel("p", "", simulate, methods, measures, trials=trials, block_trials=trials or 1, **panel)
-    return Study("s", "", "", (panel,), seed=1)
-
-
 def outcome_of(method, **panel):
     """Evaluate the block of a panel with one method."""
-    study = study_of(method, **panel)
+    study = make_study(method, **panel)
     (panel,) = study.panels
     return evaluate_block(study, Block("p", 0, range(panel.n_trials)), panel.settings())[0]
 
@@ -469,8 +462,8 @@ def test_method_that_writes_to_its_data_fails(form):
     def reads(data, setting, streams):
         return {"x": taken(data) + 0.0}
 
-    (expected,) = evaluate_all(study_of(reads, simulate=simulate), "p").values()
-    found = evaluate_all(study_of(doubles, reads, simulate=simulate), "p")
+    (expected,) = evaluate_all(make_study(reads, simulate=simulate), "p").values()
+    found = evaluate_all(make_study(doubles, reads, simulate=simulate), "p")
     np.testing.assert_array_equal(found[(), "reads"]["x"], expected["x"])
     assert (found[(), "reads"]["status"] == OK).all()
     assert (found[(), "doubles"]["status"] == FAILED).all()
@@ -552,13 +545,13 @@ def unlucky(data, setting, streams):
 @pytest.mark.parametrize("phase", ["method", "simulate"])
 def test_statuses_do_not_depend_on_the_block_size(phase):
     """If random trials raise errors, in the method or in the simulation, statuses are equal for all block sizes."""
-    study = study_of(unlucky, trials=400)
+    study = make_study(unlucky, trials=400)
     if phase == "simulate":
 
         def unlucky_simulation(cell, streams):
             return unlucky(None, cell, streams)["x"]
 
-        study = study_of(returns_data, simulate=unlucky_simulation, trials=400)
+        study = make_study(returns_data, simulate=unlucky_simulation, trials=400)
     (alone,) = evaluate_all(study, "p", 1).values()
     assert 70 < (alone["status"] == FAILED).sum() < 170  # the expected number is 120, with standard deviation 9.2
     for size in (4, 10, 50, 1000):
@@ -597,7 +590,7 @@ def test_only_failing_trials_fail_for_any_grouping(raising, cuts):
             raise LookupError("no result")
         return {"x": np.array(streams.trials, float)}
 
-    study = study_of(evaluate, trials=12)
+    study = make_study(evaluate, trials=12)
     parts = [evaluate_one(study, "p", "evaluate", range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
     status, values, errors = (
         np.concatenate(arrays) for arrays in zip(*((o.status, o.values["x"], o.error) for o in parts), strict=True)
@@ -618,7 +611,7 @@ def evaluate_counted(raises, n_trials, budget):
                 raise ArithmeticError(f"{data[streams.trials.index(trial)]} of trial {trial} is too small")
         return {"x": data}
 
-    study = study_of(evaluate, trials=n_trials)
+    study = make_study(evaluate, trials=n_trials)
     (panel,) = study.panels
     (outcome,) = evaluate_block(study, Block("p", 0, range(n_trials)), panel.settings(), budget=budget)
     return outcome, calls
@@ -676,7 +669,7 @@ def test_block_with_untried_trials_stays_pending(tmp_path):
 
 def test_budget_is_per_setting():
     """If one method fails for all trials and exhausts its budget, the other method is computed for all trials."""
-    study = study_of(returns_data, FAULTS.methods[3].evaluate, trials=50)
+    study = make_study(returns_data, FAULTS.methods[3].evaluate, trials=50)
     fine, always = evaluate_block(study, Block("p", 0, range(50)), study.panels[0].settings(), budget=5)
     assert fine.status.tolist() == [OK] * 50
     assert fine.cause == ""
@@ -810,10 +803,10 @@ def test_no_method_changes_the_data_of_the_next(name):
     def simulate(cell, streams):
         return make(streams.uniforms(1)[:, 0])
 
-    (alone,) = evaluate_all(study_of(reads, simulate=simulate), "p").values()
+    (alone,) = evaluate_all(make_study(reads, simulate=simulate), "p").values()
     assert (alone["status"] == OK).all()
     np.testing.assert_array_equal(
-        evaluate_all(study_of(changes, reads, simulate=simulate), "p")[(), "reads"]["x"], alone["x"]
+        evaluate_all(make_study(changes, reads, simulate=simulate), "p")[(), "reads"]["x"], alone["x"]
     )
 
 

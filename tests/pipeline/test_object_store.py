@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from itertools import count
 
 import pytest
 import xarray as xr
@@ -28,6 +27,7 @@ from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     commit_block,
+    interrupt_after,
     list_objects,
     object_keys,
     panel_of,
@@ -50,17 +50,6 @@ def local(tmp_path_factory):
     path = tmp_path_factory.mktemp("local") / "toy.zarr"
     pipeline.run(STUDY, path, panels=PANELS)
     return path
-
-
-def stop_after(n_receipts):
-    """Return a progress callback that interrupts a run after `n_receipts` receipts, as Ctrl-C does."""
-    receipts = count(1)
-
-    def on_receipt(receipt):
-        if next(receipts) == n_receipts:
-            raise KeyboardInterrupt
-
-    return lambda works: on_receipt
 
 
 def test_values_equal_those_in_a_folder(url, tmp_path):
@@ -104,7 +93,7 @@ def test_commits_are_independent(memory_url):
 
 def test_interrupted_run_is_resumed(url, local):
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
+        pipeline.run(STUDY, url, panels=PANELS, progress=interrupt_after(1))
     store = ResultStore.open(url)
     assert sum(pending(store, STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)

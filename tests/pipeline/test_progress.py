@@ -8,12 +8,13 @@ import pytest
 from rich.console import Console
 
 import pipeline
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Method
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
+from tests.pipeline.helpers import make_study
 
 
 def applies(cell, setting):
@@ -21,21 +22,11 @@ def applies(cell, setting):
 
 
 def study_of(validate=applies, name="partly"):
-    panel = Panel(
-        "p",
-        "a panel",
-        lambda cell, streams: streams.uniforms(1)[:, 0],
-        (
-            Method("a", lambda data, setting, streams: {"x": data}),
-            Method("b", lambda data, setting, streams: {"x": data}),
-        ),
-        (Measure("x", "a number"),),
-        (Factor("n", (1, 2, 3), "size", "int"),),
-        trials=20,
-        block_trials=4,
-        validate=validate,
-    )
-    return Study(name, "Partly", "", (panel,), seed=1)
+    def evaluate(data, setting, streams):
+        return {"x": data}
+
+    methods, factors = (Method("a", evaluate), Method("b", evaluate)), (Factor("n", (1, 2, 3), "size", "int"),)
+    return make_study(*methods, name=name, factors=factors, trials=20, block_trials=4, validate=validate)
 
 
 def test_a_run_counts_the_evaluations_of_its_store(tmp_path):

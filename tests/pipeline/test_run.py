@@ -30,6 +30,8 @@ from tests.pipeline.helpers import (
     assert_equal_arrays,
     commit_block,
     file_stamps,
+    interrupt_after,
+    note_works,
     panel_of,
     pending,
     read_arrays,
@@ -169,17 +171,11 @@ LOST = [
 def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole):
     for panel, *position in LOST:
         lose(store_copy, panel, *position, whole=whole)
-    heard = []
-
-    def progress(works):
-        heard.extend(works)
-        return lambda receipt: None
-
-    before = read_arrays(store_copy)
+    heard, before = [], read_arrays(store_copy)
     if again is run:
-        run(STUDY, store_copy, progress=progress)
+        run(STUDY, store_copy, progress=note_works(heard))
     else:
-        resume(store_copy, study=STUDY, progress=progress)
+        resume(store_copy, study=STUDY, progress=note_works(heard))
     assert len(heard) == len(LOST)
     assert sum(len(work.settings) for work in heard) == len(LOST)
     assert any((values != before[name]).any() for name, values in read_arrays(store_copy).items())
@@ -188,19 +184,8 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
 
 def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
     path = tmp_path / "r.zarr"
-
-    def progress(works):
-        receipts = []
-
-        def interrupt(receipt):
-            receipts.append(receipt)
-            if len(receipts) == 3:
-                raise KeyboardInterrupt
-
-        return interrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(STUDY, path, progress=progress)
+        run(STUDY, path, progress=interrupt_after(3))
     store = ResultStore.open(path)
     assert store.complete
     assert PendingWork(STUDY, store)
@@ -439,12 +424,7 @@ def test_settings_apart_are_separate_work_items(complete_store, tmp_path):
     study = replace(STUDY, panels=tuple(replace(panel, settings_apart=True) for panel in STUDY.panels))
     assert study.spec() == STUDY.spec()
     works = []
-
-    def progress(found):
-        works.extend(found)
-        return lambda receipt: None
-
-    run(study, tmp_path / "r.zarr", progress=progress)
+    run(study, tmp_path / "r.zarr", progress=note_works(works))
     assert all(len(work.settings) == 1 for work in works)
     expected = sum(len(panel.settings()) for panel in study.panels for _ in iterate_blocks(panel))
     assert len(works) == expected

@@ -24,7 +24,7 @@ from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
-from tests.pipeline.toy import SINGLE, STUDY
+from tests.pipeline.toy import STUDY
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 SMALL = panel_of(STUDY, "single")
@@ -343,11 +343,6 @@ def test_records_of_sessions_are_verified(url):
     assert sessions.unseal(content)["profile"] == "a"
     assert sessions.unseal(content.replace(b'"a"', b'"b"')) is None
     assert json.loads(content)["profile"] == "a"
-
-
-def test_toy_study_has_a_shorter_last_block():
-    """The last block of the toy study is shorter than the others, as the tests of extensions require."""
-    assert SINGLE.n_trials % SINGLE.block_trials
 
 
 def test_store_copied_without_its_sessions_is_extended(url):

@@ -13,7 +13,7 @@ from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
 from pipeline.stores.requested import Share
 from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import assert_equal_arrays
+from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
 from tests.pipeline.toy import STUDY
 
 
@@ -83,14 +83,8 @@ def test_a_share_has_blocks_of_all_values_of_each_factor():
 
 @pytest.mark.slow
 def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
-    def interrupt(works):
-        def take(receipt):
-            raise KeyboardInterrupt
-
-        return take
-
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt)
+        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt_after(1))
     resumed = pipeline.resume(tmp_path / "s.zarr", study=STUDY, progress=False)
     assert_equal_arrays(resumed.url, parts[1].url)
     counts = [resumed.count(panel) for panel in resumed.spec["panels"]]
@@ -131,12 +125,8 @@ def test_shares_that_are_no_whole_run_are_refused_before_a_write(parts, tmp_path
     if case == "counts":
         compute(tmp_path / "count.zarr", 3, 4)
     if case == "incomplete":
-
-        def interrupt(works):
-            raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt)
+            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt_after(1))
     choose, text = REFUSED[case]
     with pytest.raises(BadInputError, match=text) as caught:
         pipeline.merge(choose(parts, tmp_path), tmp_path / "s.zarr")

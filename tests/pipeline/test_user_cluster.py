@@ -23,7 +23,7 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.stores.store import ResultStore
 from pipeline.tables.tables import reduce_rows
-from tests.pipeline.helpers import assert_equal_arrays, count_status, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
@@ -119,18 +119,14 @@ def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
     before = state(cluster, client)
 
-    def stop(works):
-        def on_receipt(receipt):
-            raise error
-
-        return on_receipt
-
     study = COIN
     if error is ExecutionError:  # raised for a method that fails on all trials
         (panel,) = COIN.panels
         study = panel_of(COIN, "single", methods=(replace(panel.methods[0], evaluate=failing),), trials=200)
     with pytest.raises(error):
-        pipeline.run(study, tmp_path / "s.zarr", cluster=client, progress=error is ExecutionError or stop)
+        pipeline.run(
+            study, tmp_path / "s.zarr", cluster=client, progress=error is ExecutionError or interrupt_after(1, error)
+        )
     assert state(cluster, client) == before
     if study is COIN:
         assert pipeline.run(COIN, tmp_path / "s.zarr", cluster=client).complete
@@ -361,7 +357,8 @@ def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch,
         "partition": ("--coefficient", "x", "--error-variance", 1, "--partitions", 5, "--cutoffs", 0),
     }[command]
     words = (tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 9, "--seed", 1)
-    assert dpstudies(command, *words) == (2, "", "dpstudies: stopped\n")
+    code, _, errors = dpstudies(command, *words)
+    assert (code, errors) == (2, "dpstudies: stopped\n")
     assert asked == [THREADS]
 
 

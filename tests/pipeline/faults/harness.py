@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -309,6 +309,35 @@ class Laboratory:
             wrong.append(f"differs: {differing}")
         state = "; ".join(wrong) or describe(failed or {}, part)
         return Outcome(fault, f"exit {met.process.exitcode}: {met.message}", state, not wrong)
+
+
+@contextmanager
+def dask_processes(
+    folder: Path, *environments: Mapping[str, str], protocol: str = "tcp", options: Iterable[str] = ()
+) -> Iterator[str]:
+    """Run ``dask scheduler``, and a ``dask worker`` for each environment, as new interpreters; yield the address."""
+    address = f"{protocol}://127.0.0.1:{_free_port()}"
+    common = ["--dashboard-address", "127.0.0.1:0", "--host", "127.0.0.1", *options]
+    commands: list[tuple[Mapping[str, str], list[str]]] = [({}, ["scheduler", "--port", address.rpartition(":")[2]])]
+    commands += [(environment, ["worker", address, "--nthreads", "1", "--no-nanny"]) for environment in environments]
+    started: list[subprocess.Popen] = []
+    try:
+        for environment, words in commands:
+            with open(folder / f"{len(started)}.log", "w") as log:
+                command = [sys.executable, "-m", "dask", *words, *common]
+                variables = {**os.environ, **environment}
+                started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=variables))
+            time.sleep(0.2)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
 
 
 def _free_port() -> int:
