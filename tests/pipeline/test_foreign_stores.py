@@ -53,8 +53,8 @@ def for_command(command, *more):
     return pytest.param(*more, command, marks=() if command in ("status", "repair", "resume") else pytest.mark.slow)
 
 
-every_command = pytest.mark.parametrize("command", map(for_command, COMMANDS))
-every_way = pytest.mark.parametrize("command", map(for_command, WAYS))
+every_command = pytest.mark.parametrize("command", [*map(for_command, COMMANDS)])
+every_way = pytest.mark.parametrize("command", [*map(for_command, WAYS)])
 
 
 @pytest.fixture(scope="module")
