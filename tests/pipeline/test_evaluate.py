@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
-from pipeline.blocks.failures import describe_reported
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
 from pipeline.stores.commits import Planned, cause_of, without_rerun
@@ -259,6 +258,7 @@ def reported(error, *errors):
         reported(np.array([False, True, False]), "", WITHOUT_REASON, ""),
         reported([np.False_, np.True_, None], "", WITHOUT_REASON, ""),
         *(reported(nothing, "", "") for nothing in (np.zeros(2, bool), None, "", False, np.ma.masked, np.nan)),
+        reported([ValueError(""), AssertionError(), None], "ValueError", "AssertionError", ""),
         reported(["", " ", "\n"], "", "str", "str"),  # a blank reason has the cause of its type
         returned({"x": [np.nan, np.nan], "error": ["no interval", ""]}, "no interval", "got nan", dtype="int64"),
     ],
@@ -735,12 +735,6 @@ def test_positions_in_another_order_than_equal_values_are_refused():
 def test_masks_of_lazy_arrays_are_kept():
     lazy = da.ma.masked_array(da.from_array(np.arange(3.0)), np.array([False, True, False]))
     assert as_numbers("x", lazy, {"trial": (0, 1, 2)})[1].tolist() == [False, True, False]
-
-
-@pytest.mark.parametrize("reason", [ValueError(""), AssertionError()])
-def test_reported_failures_without_a_text_are_failures(reason):
-    assert describe_reported(reason) == type(reason).__name__
-    assert describe_reported(None) == ""
 
 
 class Counter:

@@ -10,7 +10,6 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
-import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
@@ -38,7 +37,7 @@ from tests.pipeline.helpers import (
     temporary_files,
     writing,
 )
-from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
+from tests.pipeline.toy import MEANS, STUDY
 
 TOY = str(TOY_FILE)
 
@@ -110,21 +109,6 @@ def test_configured_run(tmp_path):
     assert set(tree.children) == {"single", "faults"}
     assert dict(tree["faults"].sizes) == {"n": 1, "algorithm": 6, "trial": 3}
     assert store.spec["seed"] == store.attributes["seed"] == 1
-
-
-@pytest.mark.slow
-def test_block_size_changes_no_number(complete_store, tmp_path):
-    panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
-    methods = [method.name for method in FAULTS.methods if method.name != "raises"]
-    panels.append(replace(FAULTS, block_trials=5).with_values("algorithm", methods))
-    store = run(replace(STUDY, panels=tuple(panels)), tmp_path / "r.zarr")
-    for panel in panels:
-        changed = xr.open_zarr(store.url, group=panel.name).drop_vars("error").load()
-        expected = xr.open_zarr(complete_store, group=panel.name).drop_vars("error").load()
-        if panel.name == "faults":
-            expected = expected.sel(algorithm=methods)
-        xr.testing.assert_identical(changed, expected)
-        assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
 
 
 def test_progress_counts_every_evaluation_once(tmp_path):
