@@ -138,35 +138,39 @@ def refusal(store=URL):
     return message
 
 
-@pytest.mark.parametrize("conditions", ["ignored", "unsupported"])
-def test_object_store_without_conditional_writes_is_refused(object_server, local, conditions):
-    object_server.conditions = conditions
-    assert "must have conditional writes" in refusal()
-    with pytest.raises(BadInputError, match="must have conditional writes"):
-        pipeline.compact(local, URL)
+def deny_writes(method, key):
+    return "denied" if method == "PUT" else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "variables"),
+    [
+        ("must have conditional writes", {"conditions": "ignored"}, {}),
+        ("must have conditional writes", {"conditions": "unsupported"}, {}),
+        ("must have conditional writes", {}, {"AWS_CONDITIONAL_PUT": "disabled"}),
+        (
+            "HTTP status 403 (InvalidAccessKeyId): a message; check the address",
+            {},
+            {"AWS_ACCESS_KEY_ID": "wrong"},
+        ),
+        (
+            "cannot write to the store s3://studies/toy.zarr: HTTP status 403 (AccessDenied)",
+            {"choose_fault": deny_writes},
+            {},
+        ),
+        ("cannot be reached: HTTP status 404 (NoSuchBucket)", {"bucket": "other"}, {}),
+    ],
+)
+def test_object_store_that_cannot_be_used_is_refused(object_server, local, monkeypatch, text, server, variables):
+    for name, value in server.items():
+        setattr(object_server, name, value)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert text in refusal()
+    if "conditions" in server:
+        with pytest.raises(BadInputError, match=text):
+            pipeline.compact(local, URL)
     assert object_server.objects == {}
-
-
-def test_client_without_conditional_writes_is_refused(object_server, monkeypatch):
-    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
-    assert "must have conditional writes" in refusal()
-    assert object_server.objects == {}
-
-
-def test_wrong_credentials_are_refused(object_server, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
-    assert "HTTP status 403 (InvalidAccessKeyId): a message; check the address" in refusal()
-    assert object_server.objects == {}
-
-
-def test_location_without_write_access_is_refused(object_server):
-    object_server.choose_fault = lambda method, key: "denied" if method == "PUT" else ""
-    assert "cannot write to the store s3://studies/toy.zarr: HTTP status 403 (AccessDenied)" in refusal()
-    assert object_server.objects == {}
-
-
-def test_bucket_that_does_not_exist_is_refused(object_server):
-    assert "cannot be reached: HTTP status 404 (NoSuchBucket)" in refusal("s3://absent/toy.zarr")
 
 
 @pytest.mark.parametrize(
