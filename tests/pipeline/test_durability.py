@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,70 +17,18 @@ from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.store import ResultStore
+from tests.pipeline.faults.file_operations import lose_power, note_unsynced
 from tests.pipeline.helpers import assert_equal_arrays, compute_pending, pending
 from tests.pipeline.toy import STUDY
 
 PANELS = ["single", "table", "faults"]
 
 
-class Recorder:
-    """Record of the changes to a store's files since the last flush, each of which a power loss can undo.
-
-    Unflushed changes are lost independently; a file with unflushed content may be empty.
-    """
-
-    def __init__(self, monkeypatch, url, ignored=SESSIONS):
-        self.ignored = ignored  # default: session records, as the process continues here, unlike after a power loss
-        self.url, self.pending, self.durable, self.written = Path(url), [], set(), set()
-        for name in ("write_temporary", "rename", "remove", "flush", "sync"):
-            monkeypatch.setattr(LocalFiles, name, self._wrapped(name, getattr(LocalFiles, name)))
-
-    def _wrapped(self, name, function):
-        def write(files, content):
-            self.written.add(path := function(files, content))
-            return path
-
-        def flush(files, *arguments):
-            self.pending, self.durable = [], set(self.written)
-            return function(files, *arguments)
-
-        def rename(files, temporary, key):
-            path = self.url / key
-            before = path.read_bytes() if path.exists() else None
-            function(files, temporary, key)
-            if self.ignored not in key:
-                self.pending.append((path, before, temporary in self.durable))
-
-        def remove(files, keys):
-            keys = list(keys)
-            paths = [self.url / key for key in keys if self.ignored not in key]
-            held = {path: path.read_bytes() for path in paths if path.exists()}
-            self.pending += [(path, content, True) for path, content in held.items()]
-            function(files, keys)
-
-        def sync(files, path):
-            function(files, path)
-            self.durable.add(path)
-
-        return {"write_temporary": write, "flush": flush, "rename": rename, "remove": remove, "sync": sync}[name]
-
-    def lose(self, rng):
-        """Undo some changes in reverse order, and empty some files whose content was not flushed."""
-        for path, before, is_durable in reversed(self.pending):
-            fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
-            if fate == "lost" and before is None:
-                path.unlink(missing_ok=True)
-            elif fate == "lost":
-                path.write_bytes(before)
-            elif fate == "empty" and path.exists():
-                path.write_bytes(b"")
-
-
 class PowerLoss(BaseException):
     """Simulated power loss."""
 
 
-def lose_power(monkeypatch, recorder, after):
+def cut_power(monkeypatch, after):
     """Raise `PowerLoss` after `after` renames."""
     rename, count = LocalFiles.rename, iter(range(after))
 
@@ -117,11 +64,12 @@ def _lost_at(tmp_path, monkeypatch, after, seed, act):
     """Call `act` until a simulated power loss, undo changes that were not flushed, and return the store's path."""
     url = tmp_path / "s.zarr"
     with monkeypatch.context() as patch:
-        recorder = Recorder(patch, url)
-        lose_power(patch, recorder, after)
+        note_unsynced(tmp_path / "unsynced", patch)
+        cut_power(patch, after)
         with pytest.raises((PowerLoss, pipeline.errors.BadInputError, RuntimeError)):
             act(url)
-        recorder.lose(random.Random(seed))
+    # the process continues, unlike after a power loss, so that records of sessions remain
+    lose_power(tmp_path / "unsynced", random.Random(seed), lambda path: SESSIONS not in path)
     return url
 
 
@@ -172,14 +120,12 @@ def test_power_loss_test_detects_a_missing_flush(tmp_path, monkeypatch):
     for seed in range(6):
         shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
         with monkeypatch.context() as patch:
-            recorder = Recorder(patch, tmp_path / "s.zarr")
+            note_unsynced(tmp_path / "unsynced", patch)
             patch.setattr(LocalFiles, "flush", lambda files, keys: None)
-            lose_power(patch, recorder, 30 + 10 * seed)
+            cut_power(patch, 30 + 10 * seed)
             with pytest.raises(PowerLoss):
                 compute_and_commit(tmp_path / "s.zarr")
-            chunks = [one for one in recorder.pending if "/c/" in str(one[0]) and "/status/" not in str(one[0])]
-            recorder.pending = chunks
-            recorder.lose(random.Random(seed))
+        lose_power(tmp_path / "unsynced", random.Random(seed), lambda path: "/c/" in path and "/status/" not in path)
         found += wrong_blocks(tmp_path / "s.zarr")
     assert found
 
@@ -229,10 +175,10 @@ def test_failed_flush_commits_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("seed", range(10))
 def test_records_of_sessions_stay_readable_after_a_power_loss(tmp_path, monkeypatch, seed):
     with monkeypatch.context() as patch:
-        recorder = Recorder(patch, tmp_path, ignored="nothing")
-        with Session.begin(str(tmp_path), {}) as session:
+        note_unsynced(tmp_path / "unsynced", patch)
+        with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
             session.update({"a": 1})
-        recorder.lose(random.Random(seed))
+    lose_power(tmp_path / "unsynced", random.Random(seed))
     (record,) = sessions_of(session.files)
     assert record["id"] == session.id
 

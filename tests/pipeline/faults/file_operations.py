@@ -20,6 +20,12 @@ from pipeline.stores.local_files import LocalFiles
 _HEARTBEAT = "dpstudies-heartbeat"  # writes to this folder depend on time and are not counted
 
 
+class Permanently:
+    """Replacement of methods until the process ends, in place of ``pytest.MonkeyPatch``."""
+
+    setattr = staticmethod(setattr)
+
+
 class CrashError(Exception):
     """Simulated end of the process."""
 
@@ -120,7 +126,7 @@ def disturb(
         Folder shared by all processes, which records renames until a flush; see `lose_power`.
     """
     if unsynced:
-        _note_unsynced(Path(unsynced))
+        note_unsynced(Path(unsynced), Permanently)
     if renames_take:
         _before("rename", lambda: time.sleep(random.uniform(0, renames_take)))
     if fails_every:
@@ -150,10 +156,10 @@ def disturb(
         sessions.LEASE_SECONDS, sessions.HEARTBEAT_SECONDS = lease, lease / 10
 
 
-def lose_power(unsynced: Path, rng: random.Random) -> int:
+def lose_power(unsynced: Path, rng: random.Random, part: Callable[[str], bool] = lambda path: True) -> int:
     """Undo a random subset of the renames that were not flushed; files with unflushed content may become empty.
 
-    All writing processes must have been killed before.
+    All writing processes must have been killed before. Only files whose path is in a `part` are changed.
 
     Returns
     -------
@@ -164,7 +170,9 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
         path, before, is_durable, written = json.loads(note.read_text())
         note.unlink()
-        if not Path(path).is_file() or _digest(Path(path)) != written:  # replaced by an undisturbed process
+        if (
+            not part(path) or not Path(path).is_file() or _digest(Path(path)) != written
+        ):  # replaced by an undisturbed process
             continue
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
         n_lost += fate != "kept"
@@ -175,7 +183,8 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     return n_lost
 
 
-def _note_unsynced(folder: Path) -> None:
+def note_unsynced(folder: Path, patch: Any) -> None:
+    """Note renames in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
     write, rename, flush, sync = (
@@ -205,8 +214,10 @@ def _note_unsynced(folder: Path) -> None:
         sync(files, path)
         durable.add(path)
 
-    LocalFiles._write_temporary, LocalFiles._rename = noted_write, noted_rename
-    LocalFiles.flush, LocalFiles.sync = noted_flush, noted_sync
+    patch.setattr(LocalFiles, "_write_temporary", noted_write)
+    patch.setattr(LocalFiles, "_rename", noted_rename)
+    patch.setattr(LocalFiles, "flush", noted_flush)
+    patch.setattr(LocalFiles, "sync", noted_sync)
 
 
 def _digest(path):

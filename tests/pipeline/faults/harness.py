@@ -22,7 +22,7 @@ import dask
 import psutil
 import yaml
 
-from tests.pipeline.faults.file_operations import crash_at, disturb
+from tests.pipeline.faults.file_operations import Permanently, crash_at, disturb
 from tests.pipeline.faults.study import WHOLE, Failed, Outcome, Part, describe, n_committed, unequal, write_study
 
 PATIENCE = 300.0  # timeout in seconds, long enough for a busy machine
@@ -370,7 +370,7 @@ def _run_main(
     scratch = {"temporary-directory": str(Path(log).parent / "scratch")}
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **scratch, **settings})
     if dies_at is not None:
-        crash_at(_Patch, dies_at, _die)
+        crash_at(Permanently, dies_at, _die)
     disturb(**(disturbed or {}))
     sys.argv = [main, *words]
     if main == "dask":
@@ -381,10 +381,6 @@ def _run_main(
         get_mp_context().set_forkserver_preload(_PRELOADED)
         from studies.cli import main as run
     run()
-
-
-class _Patch:
-    setattr = staticmethod(setattr)
 
 
 def _die() -> None:
