@@ -327,7 +327,7 @@ def dask_processes(
                 command = [sys.executable, "-m", "dask", *words, *common]
                 variables = {**os.environ, **environment}
                 started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=variables))
-            time.sleep(0.2)
+        wait_until(lambda: _listens(address), "a scheduler that listens")
         yield address
     finally:
         for process in reversed(started):
@@ -338,6 +338,12 @@ def dask_processes(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(10)
+
+
+def _listens(address: str) -> bool:
+    host, port = address.rpartition("/")[2].split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def _free_port() -> int:
