@@ -141,10 +141,10 @@ def test_changes_outside_of_code_are_no_edit(store, study_file, new):
 
 def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
     file = tmp_path / "boot.py"
-    write_study_file(file, x="data.coppy()", trials=20, block_trials=10)
+    write_study_file(file, x="data.total()", trials=20, block_trials=10)
     with pytest.raises(ExecutionError, match=r"\(boot\.py:10: AttributeError: "):
         run(str(file), tmp_path / "s.zarr", progress=False)
-    edit(file, "data.coppy()", "data.copy()")
+    edit(file, "data.total()", "data.copy()")
     store = run(str(file), tmp_path / "s.zarr", progress=False)
     assert store.count("p")[Status.OK] == 20
     edit(file, "data.copy()", "data + 1")
