@@ -12,7 +12,7 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
 from pipeline.precision.stopping import MIN_TRIALS
-from pipeline.stores.requested import Share
+from pipeline.store.scan.requested import Share
 
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
 

@@ -20,9 +20,9 @@ from pipeline.errors import BadInputError
 from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.options import OTHERS_THAN_UNTIL, RunOptions, StudyLike
 from pipeline.runs.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec, study_of
-from pipeline.stores.requested import RecordedGoal, RequestedTrials, read_goal
-from pipeline.stores.sessions import number_of
-from pipeline.stores.store import ResultStore, find_to_change, open_to_change
+from pipeline.store.result_store import ResultStore, find_to_change, open_to_change
+from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, read_goal
+from pipeline.store.sessions.lease import number_of
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
-from pipeline.stores.locations import normalise_location
-from pipeline.stores.provenance import describe, now
-from pipeline.stores.requested import SHARE, record_requested
-from pipeline.stores.sessions import Session, require_idle
-from pipeline.stores.store import ResultStore
-from pipeline.stores.template import audit_methods
+from pipeline.store.files.locations import normalise_location
+from pipeline.store.layout.template import audit_methods
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import SHARE, record_requested
+from pipeline.store.sessions.lease import Session, require_idle
+from pipeline.store.sessions.provenance import describe, now
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from pipeline.stores import object_clients
+from pipeline.store.files import object_clients
 from tests.pipeline.helpers import compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.stores.local_files import LocalFiles
+from pipeline.store.files.local_files import LocalFiles
 
 _HEARTBEAT = "dpstudies-heartbeat"  # writes to this folder depend on time and are not counted
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from tests.pipeline import fault_clusters, fault_disks, fault_sessions, fault_trials
 from tests.pipeline.fault_processes import Machines, free_port, inside, two_hosts, wait_until, write_profile
 from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, write_study

@@ -12,11 +12,11 @@ from zarr.storage import ObjectStore
 
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.stores.commits import Planned
-from pipeline.stores.locations import STATE, is_local
-from pipeline.stores.object_clients import list_paths, open_objects
-from pipeline.stores.sessions import SESSION_COPIES, Session
-from pipeline.stores.store import COMMITTED, ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files.locations import STATE, is_local
+from pipeline.store.files.object_clients import list_paths, open_objects
+from pipeline.store.result_store import COMMITTED, ResultStore
+from pipeline.store.sessions.lease import SESSION_COPIES, Session
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")

@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import pipeline
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.crashes import crash_at
 from tests.pipeline.helpers import temporary_files
 

@@ -11,8 +11,8 @@ from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
-from pipeline.stores.requested import Share
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import Share
 from tests.pipeline.helpers import assert_equal_arrays
 from tests.pipeline.toy import STUDY
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.declare.panel import Panel
 from pipeline.errors import BadInputError, command
-from pipeline.stores.regions import setting_index
+from pipeline.store.codec.regions import setting_index
 
 SHARE = "share"
 """Attribute of the root of a store with a share."""

@@ -25,10 +25,10 @@ import psutil
 
 from pipeline.errors import BadInputError, BusyStoreError, Damage, SessionSupersededError, StoreAccessError, command
 from pipeline.faults import explain
-from pipeline.stores.files import Files, open_files
-from pipeline.stores.locations import SESSIONS, STATE
-from pipeline.stores.provenance import now
-from pipeline.stores.root import seal, unseal
+from pipeline.store.files.access import Files, open_files
+from pipeline.store.files.locations import SESSIONS, STATE
+from pipeline.store.layout.root import seal, unseal
+from pipeline.store.sessions.provenance import now
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0

@@ -3,9 +3,9 @@
 * A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
   computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
 * The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block and has
-  their digests (`pipeline.stores.chunk_digests`). Only chunks with these digests are read. A block without a status
-  chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
-* Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
+  their digests (`pipeline.store.codec.chunk_digests`). Only chunks with these digests are read. A block without a
+  status chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
+* Only one session writes at a time, and a superseded session cannot write (`pipeline.store.sessions.lease`). The root
   changes only when the store is created, extended or repaired: its copy is written first, then new files, then the
   root itself.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
@@ -28,18 +28,18 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
-from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, digest, remove_checksum
-from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.commits import Commit, Planned, without_rerun
-from pipeline.stores.files import Files, accessing, open_files
-from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
-from pipeline.stores.missing import as_declared, find_missing
-from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
-from pipeline.stores.requested import RECORD, SHARE, RequestedTrials, Share, read_requested
-from pipeline.stores.root import COMPACT_FORMATS, Root, read_root
-from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
-from pipeline.stores.shards import ShardReader
-from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
+from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, digest, remove_checksum
+from pipeline.store.codec.chunks import Chunks, Region
+from pipeline.store.codec.missing import as_declared, find_missing
+from pipeline.store.codec.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
+from pipeline.store.codec.shards import ShardReader
+from pipeline.store.commit import Commit, Planned, without_rerun
+from pipeline.store.files.access import Files, accessing, open_files
+from pipeline.store.files.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
+from pipeline.store.layout.root import COMPACT_FORMATS, Root, read_root
+from pipeline.store.layout.template import INAPPLICABLE, root_attributes, write_template
+from pipeline.store.scan.requested import RECORD, SHARE, RequestedTrials, Share, read_requested
+from pipeline.store.sessions.lease import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
 """States of a block: committed, pending without a status chunk, or pending with one that is replaced."""

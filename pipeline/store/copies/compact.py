@@ -16,18 +16,18 @@ from typing import Any
 
 from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, BusyStoreError, StoreAccessError, command
-from pipeline.stores.chunk_digests import remove_checksum
-from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.files import Files, open_files
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
-from pipeline.stores.provenance import now
-from pipeline.stores.regions import iterate_slabs
-from pipeline.stores.requested import SHARE, Share
-from pipeline.stores.root import COMPACT_FORMATS, COPY, Root, metadata_files, seal_root
-from pipeline.stores.sessions import SESSION_COPIES, is_lost, last_number, record_files, require_idle
-from pipeline.stores.shards import iterate_shards, pack_shard, shard_root
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.codec.chunk_digests import remove_checksum
+from pipeline.store.codec.chunks import Chunks, Region
+from pipeline.store.codec.regions import iterate_slabs
+from pipeline.store.codec.shards import iterate_shards, pack_shard, shard_root
+from pipeline.store.files.access import Files, open_files
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
+from pipeline.store.layout.root import COMPACT_FORMATS, COPY, Root, metadata_files, seal_root
+from pipeline.store.result_store import ResultStore, open_complete
+from pipeline.store.scan.requested import SHARE, Share
+from pipeline.store.sessions.lease import SESSION_COPIES, is_lost, last_number, record_files, require_idle
+from pipeline.store.sessions.provenance import now
 
 _EQUAL_IN_SHARES = {"spec_sha256": "spec", "study_code_sha256": "study file", "store_format": "store format"}
 """Attributes of the root that are equal in all shares of a run, in words."""
