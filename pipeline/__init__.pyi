@@ -29,7 +29,7 @@ from .runs.run import run as run
 from .runs.submission import cancel as cancel
 from .runs.submission import submit as submit
 from .store.copies.compact import compact as compact
-from .store.copies.compact import merge as merge
+from .store.copies.merge import merge as merge
 from .store.datasets import open_results as open_results
 
 __version__: str

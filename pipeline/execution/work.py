@@ -19,7 +19,7 @@ from pipeline.errors import ExecutionError
 from pipeline.store.codec.regions import count_positions
 from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
 from pipeline.store.scan.requested import RequestedTrials
-from pipeline.store.sessions.lease import last_number
+from pipeline.store.sessions.records import last_number
 
 MOST_SAMPLES = 50  # cells per panel of which a block is computed first
 

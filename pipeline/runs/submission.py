@@ -34,8 +34,9 @@ from pipeline.store.files.access import open_files
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
-from pipeline.store.sessions.lease import end_session, require_idle, sessions_of
+from pipeline.store.sessions.lease import end_session, require_idle
 from pipeline.store.sessions.provenance import describe, now
+from pipeline.store.sessions.records import sessions_of
 
 _VISIBLE_SECONDS = 15.0  # a network file system may show a new file later
 _CANCEL_SECONDS = 60.0

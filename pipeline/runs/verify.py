@@ -189,7 +189,7 @@ def verify(
 
 
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
-    """Yield every block of the share of a store with the settings for which its trials are asked for."""
+    """Yield every block that a store asks for with the settings for which its trials are asked for."""
     for panel in study.panels:
         requested, others = store.requested_trials(panel), store.others(panel.name)
         for block in iterate_blocks(panel):

@@ -22,7 +22,7 @@ from pipeline.store.files.locations import ROOT
 from pipeline.store.layout.root import COPY, metadata_files
 from pipeline.store.layout.template import make_template
 from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import check_records
+from pipeline.store.sessions.records import check_records
 
 _MOST_READ_AHEAD = 2**24  # bytes of chunks, decompressed, that are read together
 

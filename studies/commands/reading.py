@@ -225,8 +225,8 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
     if pending:
         say(f"incomplete: {pending:,} trials pending; {following}")
         return 3
-    if opened.share is not None:
-        say(f"share {opened.share} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
+    if opened.run_part is not None:
+        say(f"share {opened.run_part} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
         return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:

@@ -16,7 +16,8 @@ from pipeline.store.commit import Planned
 from pipeline.store.files.locations import STATE, is_local
 from pipeline.store.files.object_clients import list_paths, open_objects
 from pipeline.store.result_store import COMMITTED, ResultStore
-from pipeline.store.sessions.lease import SESSION_COPIES, Session
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")

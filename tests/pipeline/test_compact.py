@@ -17,10 +17,12 @@ from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreErr
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
 from pipeline.store.codec import shards
+from pipeline.store.copies import new_store
 from pipeline.store.copies.compact import compact
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import SESSION_COPIES, Session
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -333,7 +335,7 @@ def test_partial_copies_of_killed_processes_are_removed(store_copy, tmp_path):
     for folder in (left, running, other):
         (folder / "p").mkdir(parents=True)
     (tmp_path / ".c.zarr.3.partial").symlink_to(other)
-    lock = compact_module._lock(running)
+    lock = new_store._lock(running)
     compact(store_copy, tmp_path / "c.zarr")
     os.close(lock)
     assert not left.exists()

@@ -18,7 +18,8 @@ from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.health import check_block
 from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import Session, sessions_of
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import assert_equal_arrays, pending
 from tests.pipeline.toy import STUDY
 

@@ -24,7 +24,8 @@ from pipeline.errors import BadInputError
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import ROOT, SESSIONS
 from pipeline.store.layout.root import COPY, seal, seal_root, unseal
-from pipeline.store.sessions.lease import SESSION_COPIES, Session, end_session, sessions_of
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
 from studies import cli
 from tests.pipeline.helpers import WRITING, file_stamps
 

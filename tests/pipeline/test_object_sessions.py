@@ -13,6 +13,7 @@ from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
 
@@ -52,7 +53,7 @@ def test_record_is_created_once(url):
 def test_session_is_ended_in_place_of_its_process(url):
     session = Session.begin(url, {"submission": "x"})
     assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert lease.sessions_of(ObjectFiles(url))[0].keys() >= {"cancelled", "ended"}
+    assert sessions_of(ObjectFiles(url))[0].keys() >= {"cancelled", "ended"}
     assert not end_session(url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.update({})

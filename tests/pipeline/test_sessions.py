@@ -20,9 +20,11 @@ from pipeline.runs.verify import verify
 from pipeline.store.files.access import open_files
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
+from pipeline.store.layout.root import seal, unseal
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
-from pipeline.store.sessions.lease import SESSION_COPIES, Session, end_session, sessions_of
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
 from tests.pipeline.toy import SINGLE, STUDY
 
@@ -47,10 +49,10 @@ def as_of_another_machine(url, number=1):
     """Edit the record of a session as if its process ran on another machine."""
     files = LocalFiles(url)
     key = f"{SESSIONS}/{number:06}.json"
-    record = lease.unseal(files.read(key))
+    record = unseal(files.read(key))
     record["process"]["machine"] = "elsewhere"
     with open(Path(url, key), "wb") as file:
-        file.write(lease.seal(record))
+        file.write(seal(record))
 
 
 def test_second_session_is_rejected_until_the_first_ends(url):
@@ -102,10 +104,10 @@ def test_session_of_a_dead_process_is_over_immediately(url):
 def edit_process(url, change, number=1):
     """Change the process in the record of a session and in the copy of the record, and seal both again."""
     key = f"{SESSIONS}/{number:06}.json"
-    record = lease.unseal(LocalFiles(url).read(key))
+    record = unseal(LocalFiles(url).read(key))
     change(record["process"])
-    Path(url, key).write_bytes(lease.seal(record))
-    Path(url, SESSION_COPIES).write_bytes(lease.seal({str(number): record}))
+    Path(url, key).write_bytes(seal(record))
+    Path(url, SESSION_COPIES).write_bytes(seal({str(number): record}))
 
 
 def test_step_of_the_clock_does_not_end_a_session(url, monkeypatch):
@@ -351,8 +353,8 @@ def test_end_of_a_session_removes_its_temporary_files(url):
 def test_records_of_sessions_are_verified(url):
     Session.begin(url, {"profile": "a"}).end()
     content = LocalFiles(url).read(f"{SESSIONS}/000001.json")
-    assert lease.unseal(content)["profile"] == "a"
-    assert lease.unseal(content.replace(b'"a"', b'"b"')) is None
+    assert unseal(content)["profile"] == "a"
+    assert unseal(content.replace(b'"a"', b'"b"')) is None
     assert json.loads(content)["profile"] == "a"
 
 

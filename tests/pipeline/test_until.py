@@ -32,7 +32,7 @@ from pipeline.store.files.locations import SESSIONS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import Stop
 from pipeline.store.sessions import lease
-from pipeline.store.sessions.lease import SESSION_COPIES
+from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
 from tests.pipeline.helpers import read_arrays
 from tests.pipeline.precision_study import STUDY
