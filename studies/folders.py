@@ -11,8 +11,8 @@ from typing import Any
 from pipeline import BadInputError, Scale, Study
 from pipeline.declare.study import differences
 from pipeline.errors import unknown
-from pipeline.stores.locations import holds_root, is_local, normalise_location
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.locations import holds_root, is_local, normalise_location
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 
 SCALES = ("published", "quick")

@@ -129,7 +129,7 @@ def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[ob
 
 def require_outside_stores(name: str, path: Path | None) -> None:
     """Raise BadInputError if a file or folder to be written is a store of results, or is in one, also by links."""
-    from pipeline.stores.locations import ROOT, SESSIONS  # loads Zarr, whose requirements are checked before
+    from pipeline.store.files.locations import ROOT, SESSIONS  # loads Zarr, whose requirements are checked before
 
     if path is None:
         return

@@ -13,7 +13,7 @@ from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, command
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster
 from studies.folders import configure, require_folder, store_path

@@ -25,8 +25,8 @@ def report(
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.runs.resolve import study_of
-    from pipeline.stores.locations import holds_root
-    from pipeline.stores.store import open_complete
+    from pipeline.store.files.locations import holds_root
+    from pipeline.store.result_store import open_complete
     from studies.folders import is_folder, other_stores
     from studies.report import write_results
 
@@ -123,7 +123,7 @@ def _default_page(location: str, is_folder: bool = False) -> Path:
     It is next to the store, with its name, or ``report.html`` in the folder. The page about an object store is in the
     current folder.
     """
-    from pipeline.stores.locations import is_local, normalise_location
+    from pipeline.store.files.locations import is_local, normalise_location
     from studies.report.page import is_page_of
 
     url = normalise_location(location)

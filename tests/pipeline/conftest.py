@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 from threadpoolctl import threadpool_limits
 
-from pipeline.stores import object_clients
+from pipeline.store.files import object_clients
 from studies import cli
 from tests.pipeline.helpers import blas_threads, compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer

@@ -16,11 +16,12 @@ from pipeline import Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.execution.work import PendingWork
-from pipeline.stores.commits import Planned
-from pipeline.stores.locations import STATE, is_local
-from pipeline.stores.object_clients import list_paths, open_objects
-from pipeline.stores.sessions import SESSION_COPIES, Session
-from pipeline.stores.store import COMMITTED, ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files.locations import STATE, is_local
+from pipeline.store.files.object_clients import list_paths, open_objects
+from pipeline.store.result_store import COMMITTED, ResultStore
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")

@@ -19,11 +19,11 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
-from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
-from pipeline.stores.commits import Planned
-from pipeline.stores.health import check_block, invalidate
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
+from pipeline.store.commit import Planned
+from pipeline.store.health import check_block, invalidate
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, read_arrays, writing
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY

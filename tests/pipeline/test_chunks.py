@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 
 from pipeline import open_results
 from pipeline.errors import DamagedChunkError, UnreadableStoreError
-from pipeline.stores.chunks import Chunks
+from pipeline.store.codec.chunks import Chunks
 from tests.pipeline.helpers import chunk_file
 
 CODECS = (ZstdCodec(level=1), Crc32cCodec())
@@ -166,7 +166,7 @@ def test_other_errors_are_not_taken_for_damage(monkeypatch):
     contents = chunks.encode("panel", "x", [region], np.arange(4.0))
     for name, error in (("_join", TypeError("a defect")), ("_Codecs.decode", MemoryError())):
         with monkeypatch.context() as patch:
-            patch.setattr(f"pipeline.stores.chunks.{name}", Mock(side_effect=error))
+            patch.setattr(f"pipeline.store.codec.chunks.{name}", Mock(side_effect=error))
             with pytest.raises(type(error)):
                 chunks.decode("panel", "x", region, contents)
     np.testing.assert_array_equal(chunks.decode("panel", "x", region, contents), [[0.0, 1.0, 2.0, 3.0]])

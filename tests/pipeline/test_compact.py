@@ -16,11 +16,13 @@ from pipeline import BadInputError
 from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
-from pipeline.stores import shards
-from pipeline.stores.copies import compact
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.sessions import SESSION_COPIES, Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.codec import shards
+from pipeline.store.copies import new_store
+from pipeline.store.copies.compact import compact
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -33,7 +35,7 @@ from tests.pipeline.helpers import (
 )
 from tests.pipeline.toy import STUDY
 
-compact_module = importlib.import_module("pipeline.stores.copies")
+compact_module = importlib.import_module("pipeline.store.copies.compact")
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +332,7 @@ def test_partial_copies_of_killed_processes_are_removed(store_copy, tmp_path):
     for folder in (left, running, other):
         (folder / "p").mkdir(parents=True)
     (tmp_path / ".c.zarr.3.partial").symlink_to(other)
-    lock = compact_module._lock(running)
+    lock = new_store._lock(running)
     compact(store_copy, tmp_path / "c.zarr")
     os.close(lock)
     assert not left.exists()

@@ -10,13 +10,14 @@ import pytest
 import pipeline
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, evaluate_block
-from pipeline.stores import local_files
-from pipeline.stores.commits import Planned
-from pipeline.stores.health import check_block
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import SESSIONS
-from pipeline.stores.sessions import Session, sessions_of
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files import local_files
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import SESSIONS
+from pipeline.store.health import check_block
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.faults.file_operations import lose_power, note_unsynced
 from tests.pipeline.helpers import assert_equal_arrays, compute_pending, pending
 from tests.pipeline.toy import STUDY
@@ -143,7 +144,7 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
 
 def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):
     """On systems without `syncfs`, a commit flushes each file and its folder."""
-    monkeypatch.setattr("pipeline.stores.local_files._SYNCFS", None)
+    monkeypatch.setattr("pipeline.store.files.local_files._SYNCFS", None)
     synced, fsync = [], os.fsync
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")) or fsync(descriptor)

@@ -23,8 +23,8 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
-from pipeline.stores.commits import Planned, cause_of, without_rerun
-from pipeline.stores.store import COMMITTED, STALE, ResultStore
+from pipeline.store.commit import Planned, cause_of, without_rerun
+from pipeline.store.result_store import COMMITTED, STALE, ResultStore
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, make_study, panel_of, pending, writing
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 

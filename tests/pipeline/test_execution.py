@@ -22,8 +22,8 @@ from pipeline.errors import BadInputError, ExecutionError, SessionSupersededErro
 from pipeline.execution import checks, execute, in_flight
 from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.runs.progress import ProgressDisplay
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.result_store import ResultStore
 from studies.output import ERRORS
 from tests.pipeline.helpers import (
     assert_equal_arrays,

@@ -6,9 +6,9 @@ import xarray as xr
 
 from pipeline import BadInputError, open_results, resume, run
 from pipeline.runs.run import extend
-from pipeline.stores.root import COPY
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.layout.root import COPY
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     TOY_FILE,

@@ -13,7 +13,7 @@ from pipeline import Measure, Method, Panel, Study
 from pipeline.declare.factors import Factor, format_value
 from pipeline.declare.streams import canonical_json
 from pipeline.errors import BadInputError, unknown
-from pipeline.stores.template import make_template, root_attributes
+from pipeline.store.layout.template import make_template, root_attributes
 
 WRITTEN = {
     "float": (1.0, [1, 1.0, "1", "1.0", " 1e0", np.float64(1), np.float32(1), np.int64(1)]),

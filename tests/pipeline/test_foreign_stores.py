@@ -18,10 +18,11 @@ import pytest
 
 import pipeline
 from pipeline.errors import BadInputError
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import ROOT, SESSIONS
-from pipeline.stores.root import COPY, seal, seal_root, unseal
-from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import ROOT, SESSIONS
+from pipeline.store.layout.root import COPY, seal, seal_root, unseal
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
 from tests.pipeline.helpers import WRITING, file_stamps, write_study_file
 
 COMMANDS = {
@@ -76,7 +77,7 @@ def place(original, tmp_path, monkeypatch):
     (outside / "precious").write_text("precious")
     (outside / "inner" / "0").write_text("precious")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.store.sessions.lease.LEASE_SECONDS", 0.2)
     monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 0.2)  # no scheduler listens at the addresses
     return folder
 
@@ -477,7 +478,7 @@ def test_files_of_an_earlier_session_that_cannot_be_removed_are_an_error(place, 
 
     Path("s.zarr/p/status/c/0/0/0").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.stores.local_files._destroy", refuse)
+        patch.setattr("pipeline.store.files.local_files._destroy", refuse)
         code, errors = attempt("resume")
     assert code == 3
     assert "cannot remove files of an earlier session" in errors

@@ -20,7 +20,7 @@ from pipeline.execution.child import Step
 from pipeline.execution.in_flight import TransientError
 from pipeline.execution.isolate import Children, End
 from pipeline.execution.work import Task, Work
-from pipeline.stores.results import open_results
+from pipeline.store.datasets import open_results
 from tests.pipeline.faults.harness import wait_until, write_profile
 from tests.pipeline.faults.study import METHODS, Part, unequal, write_study
 from tests.pipeline.toy import STUDY as TOY

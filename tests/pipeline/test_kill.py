@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.faults.harness import Laboratory
 from tests.pipeline.faults.study import Part, unequal, write_study
 from tests.pipeline.helpers import temporary_files

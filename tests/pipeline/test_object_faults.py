@@ -14,10 +14,11 @@ import pipeline
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
 from pipeline.faults import ObjectStoreError, is_expired, is_transient
 from pipeline.runs.verify import verify
-from pipeline.stores import object_clients, sessions
-from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.files import object_clients
+from pipeline.store.files.object_files import ObjectFiles
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
@@ -61,7 +62,7 @@ def test_session_begins_if_the_response_to_its_record_is_lost(object_server):
     object_server.choose_fault = fault_once("PUT", "/sessions/000001.json", "lost")
     with Session.begin(URL, {}) as session:
         pass
-    assert [record["id"] for record in sessions.sessions_of(ObjectFiles(URL))] == [session.id]
+    assert [record["id"] for record in sessions_of(ObjectFiles(URL))] == [session.id]
 
 
 def test_probe_of_conditional_writes_accepts_lost_responses(object_server):

@@ -8,11 +8,12 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.errors import BusyStoreError, SessionSupersededError
-from pipeline.stores import sessions
-from pipeline.stores.commits import Planned
-from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.sessions import Session, end_session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files.object_files import ObjectFiles
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions import lease
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
 
@@ -29,7 +30,7 @@ def blocks(panel):
 
 def grow_and_fill(url, monkeypatch):
     """Take over the store as if the lease of its session had expired, extend it, and compute all blocks again."""
-    monkeypatch.setattr(sessions, "_state", lambda record: "over")
+    monkeypatch.setattr(lease, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
         for block in blocks(panel):
@@ -52,7 +53,7 @@ def test_record_is_created_once(url):
 def test_session_is_ended_in_place_of_its_process(memory_url):
     session = Session.begin(memory_url, {"submission": "x"})
     assert end_session(memory_url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert sessions.sessions_of(ObjectFiles(memory_url))[0].keys() >= {"cancelled", "ended"}
+    assert sessions_of(ObjectFiles(memory_url))[0].keys() >= {"cancelled", "ended"}
     assert not end_session(memory_url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.update({})
@@ -97,7 +98,7 @@ def test_repeated_task_accepts_its_own_writes(memory_url):
 @pytest.fixture
 def requests(object_server, monkeypatch):
     """Return the number of requests by method and kind of key, without heartbeats."""
-    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 3600)
     return object_server.requests
 
 

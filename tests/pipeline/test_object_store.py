@@ -14,13 +14,13 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import evaluate_block
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.stores.commits import Planned
-from pipeline.stores.locations import STATE
-from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.root import COPY
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
-from pipeline.stores.template import make_template
+from pipeline.store.commit import Planned
+from pipeline.store.files.locations import STATE
+from pipeline.store.files.object_files import ObjectFiles
+from pipeline.store.layout.root import COPY
+from pipeline.store.layout.template import make_template
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.faults.study import Part, unequal, write_study
 from tests.pipeline.helpers import (

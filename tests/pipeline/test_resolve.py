@@ -20,8 +20,8 @@ from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import ExecutionError
 from pipeline.runs.resolve import study_of
 from pipeline.runs.verify import verify
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import create_store, file_stamps, write_study_file
 from tests.pipeline.toy import STUDY
 

@@ -12,10 +12,10 @@ import pytest
 import pipeline
 from pipeline.errors import BadInputError, StoreAccessError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.root import COPY, seal, seal_root, unseal
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.layout.root import COPY, seal, seal_root, unseal
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 from tests.pipeline.toy import STUDY
 

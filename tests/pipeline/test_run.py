@@ -21,9 +21,9 @@ from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.checks import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.runs.resolve import study_of
-from pipeline.stores.commits import Commit
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Commit
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -324,7 +324,7 @@ def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
 
 def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
     store = run(TOY, tmp_path / "r.zarr", panels=["single"])
-    for module in ("pipeline.declare.study", "pipeline.stores.provenance"):
+    for module in ("pipeline.declare.study", "pipeline.store.sessions.provenance"):
         monkeypatch.setattr(f"{module}.version", lambda name: "99.0", raising=False)
     lose(store.url, "single", 0, 1)
     assert resume(store.url).url == store.url

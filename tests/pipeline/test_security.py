@@ -19,8 +19,8 @@ import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.runs.submission import last_submission
-from pipeline.stores.locations import STATE
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.locations import STATE
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.faults.harness import dask_processes
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 

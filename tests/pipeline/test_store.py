@@ -19,16 +19,16 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
-from pipeline.stores import regions
-from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.local_files import _LocalBatch
-from pipeline.stores.locations import STATE
-from pipeline.stores.regions import Layout, fill_chunk
-from pipeline.stores.results import open_panel
-from pipeline.stores.root import COPY
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
-from pipeline.stores.template import UNSORTED
+from pipeline.store.codec import regions
+from pipeline.store.codec.regions import Layout, fill_chunk
+from pipeline.store.commit import Commit, Planned
+from pipeline.store.datasets import open_panel
+from pipeline.store.files.local_files import _LocalBatch
+from pipeline.store.files.locations import STATE
+from pipeline.store.layout.root import COPY
+from pipeline.store.layout.template import UNSORTED
+from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at, flip
 from tests.pipeline.helpers import (
     WRITING,

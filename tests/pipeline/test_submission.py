@@ -19,8 +19,8 @@ from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
 from pipeline.runs import submission as submissions
 from pipeline.runs.submission import last_submission
-from pipeline.stores.provenance import describe
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.provenance import describe
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps, write_study_file
 
@@ -82,7 +82,7 @@ def stamps():
 
 @pytest.fixture
 def quick_heartbeat(monkeypatch):
-    monkeypatch.setattr("pipeline.stores.sessions.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("pipeline.store.sessions.lease.HEARTBEAT_SECONDS", 0.1)
 
 
 def test_a_submission_finishes_without_its_client(lab, scheduler):
@@ -317,14 +317,14 @@ def unreachable(profile):
 
 
 def test_the_error_that_stops_a_submission_is_recorded_and_shown(lab, dpstudies, monkeypatch):
-    write = pipeline.stores.local_files.LocalFiles._rename
+    write = pipeline.store.files.local_files.LocalFiles._rename
 
     def fail(files, temporary, key):
         if "status/c/0/" in key and threading.current_thread() is not threading.main_thread():
             raise PermissionError(13, "Permission denied", key)
         write(files, temporary, key)
 
-    monkeypatch.setattr(pipeline.stores.local_files.LocalFiles, "_rename", fail)
+    monkeypatch.setattr(pipeline.store.files.local_files.LocalFiles, "_rename", fail)
     submit()
     release()
     assert "finished" not in last_session()

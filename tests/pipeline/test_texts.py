@@ -12,7 +12,7 @@ from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.faults import explain
 from pipeline.redact import MOST_CHARACTERS, format_error, redact_text, short_repr, shorten, text_of
-from pipeline.stores.results import open_results
+from pipeline.store.datasets import open_results
 from tests.pipeline.helpers import compute_into, make_study, write_study_file
 
 

@@ -16,7 +16,7 @@ from pipeline.blocks.repetition import find_unseeded, first_trials
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.helpers import make_study
 
 PROGRAM = "import random, sys; print(random.Random(*map(int, sys.argv[1:])).random())"

@@ -21,7 +21,7 @@ from pipeline.clusters.user_cluster import UserCluster, choose_cluster
 from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution import execute
 from pipeline.runs.verify import verify
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
 from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of
 from tests.pipeline.toy import STUDY, coin

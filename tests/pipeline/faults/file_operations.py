@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.faults import ObjectStoreError
-from pipeline.stores import sessions
-from pipeline.stores.local_files import LocalFiles
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.sessions import lease as lease_module
 
 _HEARTBEAT = "dpstudies-heartbeat"  # writes to this folder depend on time and are not counted
 
@@ -153,7 +153,7 @@ def disturb(
         for name in ("_read", "_write_temporary", "_rename"):
             _before(name, expire)
     if lease:
-        sessions.LEASE_SECONDS, sessions.HEARTBEAT_SECONDS = lease, lease / 10
+        lease_module.LEASE_SECONDS, lease_module.HEARTBEAT_SECONDS = lease, lease / 10
 
 
 def lose_power(unsynced: Path, rng: random.Random, part: Callable[[str], bool] = lambda path: True) -> int:

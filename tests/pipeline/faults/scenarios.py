@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pipeline.blocks.evaluate import Status
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.faults.file_operations import cut, flip
 from tests.pipeline.faults.harness import LOCAL_CLUSTER, Laboratory, Program, wait_until, write_profile
 from tests.pipeline.faults.study import METHODS, N_TRIALS, WHOLE, Failed, FailingTrials, Outcome, Part, unequal

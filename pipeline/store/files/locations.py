@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.errors import BadInputError, credentials_error
 from pipeline.faults import ObjectStoreError
-from pipeline.stores.object_clients import CLIENTS, PROBE_SECONDS, get_version, has_objects, open_objects
+from pipeline.store.files.object_clients import CLIENTS, PROBE_SECONDS, get_version, has_objects, open_objects
 
 ROOT = "zarr.json"
 STATE = ".dpstudies"

@@ -15,11 +15,11 @@ from pipeline.declare.factors import Factor, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.stores.files import Files
-from pipeline.stores.locations import ROOT
-from pipeline.stores.missing import describe_array
-from pipeline.stores.regions import count_positions
-from pipeline.stores.root import COPY, STORE_FORMAT, Root, marks_missing, seal_root
+from pipeline.store.codec.missing import describe_array
+from pipeline.store.codec.regions import count_positions
+from pipeline.store.files.access import Files
+from pipeline.store.files.locations import ROOT
+from pipeline.store.layout.root import COPY, STORE_FORMAT, Root, marks_missing, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipeline.errors import BadInputError, SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.locations import SESSIONS, STATE
+from pipeline.store.files.locations import SESSIONS, STATE
 
 _WRITING = f"{STATE}/writing"
 _PIECE = 2**16  # bytes of the first read of a file, with which most files end

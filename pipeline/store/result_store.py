@@ -3,9 +3,9 @@
 * A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
   computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
 * The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block and has
-  their digests (`pipeline.stores.chunk_digests`). Only chunks with these digests are read. A block without a status
-  chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
-* Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
+  their digests (`pipeline.store.codec.chunk_digests`). Only chunks with these digests are read. A block without a
+  status chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
+* Only one session writes at a time, and a superseded session cannot write (`pipeline.store.sessions.lease`). The root
   changes only when the store is created, extended or repaired: its copy is written first, then new files, then the
   root itself.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
@@ -28,18 +28,20 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, IncompleteStoreError, UnreadableStoreError, command
-from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, digest, remove_checksum
-from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.commits import Commit, Planned, without_rerun
-from pipeline.stores.files import Files, accessing, open_files
-from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
-from pipeline.stores.missing import as_declared, find_missing
-from pipeline.stores.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
-from pipeline.stores.requested import RECORD, SHARE, RequestedTrials, Share, read_requested
-from pipeline.stores.root import COMPACT_FORMATS, Root, read_root
-from pipeline.stores.sessions import SESSION_COPIES, Session, has_copies, is_lost, sessions_of
-from pipeline.stores.shards import ShardReader
-from pipeline.stores.template import INAPPLICABLE, root_attributes, write_template
+from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, digest, remove_checksum
+from pipeline.store.codec.chunks import Chunks, Region
+from pipeline.store.codec.missing import as_declared, find_missing
+from pipeline.store.codec.regions import SLAB_CHUNKS, iterate_slabs, positions, region_of, setting_index
+from pipeline.store.codec.shards import ShardReader
+from pipeline.store.commit import Commit, Planned, without_rerun
+from pipeline.store.files.access import Files, accessing, open_files
+from pipeline.store.files.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
+from pipeline.store.layout.root import COMPACT_FORMATS, Root, read_root
+from pipeline.store.layout.template import INAPPLICABLE, root_attributes, write_template
+from pipeline.store.scan.requested import RECORD, RequestedTrials, read_requested
+from pipeline.store.scan.run_part import RUN_PART, RunPart
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES, has_copies, is_lost, sessions_of
 
 COMMITTED, UNWRITTEN, STALE = 0, 1, 2
 """States of a block: committed, pending without a status chunk, or pending with one that is replaced."""
@@ -123,12 +125,12 @@ class ResultStore:
         return self.root.is_in_place
 
     @cached_property
-    def share(self) -> Share | None:
-        """Share of the blocks that the store asks for, or None for all of them."""
-        return Share.parse(self.attributes[SHARE]) if SHARE in self.attributes else None
+    def run_part(self) -> RunPart | None:
+        """Part of the blocks of a run that the store asks for, or None for all of them."""
+        return RunPart.parse(self.attributes[RUN_PART]) if RUN_PART in self.attributes else None
 
     def others(self, panel: str) -> np.ndarray:
-        """Return a mask of the blocks of other shares, shape (cell, block)."""
+        """Return a mask of the blocks of other parts of the run, shape (cell, block)."""
         shapes = {
             name: (
                 math.prod(map(len, panel_spec["factors"].values())),
@@ -136,7 +138,7 @@ class ResultStore:
             )
             for name, panel_spec in self.spec["panels"].items()
         }
-        return np.zeros(shapes[panel], bool) if self.share is None else self.share.others(panel, shapes)
+        return np.zeros(shapes[panel], bool) if self.run_part is None else self.run_part.others(panel, shapes)
 
     @cached_property
     def _inapplicable(self) -> dict[str, int]:
@@ -149,7 +151,7 @@ class ResultStore:
 
     def _not_requested(self, panel: str, requested: RequestedTrials | None) -> np.ndarray | None:
         """Return a mask of the chunks of the statuses whose trials are not asked for, or None if all are."""
-        if requested is None and self.share is None:
+        if requested is None and self.run_part is None:
             return None
         spec, status, others = self.spec["panels"][panel], self.array(panel, "status"), self.others(panel)
         grid, n_factors, n_blocks = status.shape[: len(spec["dims"])], len(spec["factors"]), others.shape[1]

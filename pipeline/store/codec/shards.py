@@ -21,9 +21,9 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import MemoryStore
 
 from pipeline.errors import DamagedChunkError
-from pipeline.stores.chunks import Chunks, Region
-from pipeline.stores.files import Files
-from pipeline.stores.regions import chunk_steps
+from pipeline.store.codec.chunks import Chunks, Region
+from pipeline.store.codec.regions import chunk_steps
+from pipeline.store.files.access import Files
 
 _MOST_CHUNKS = 1000  # chunks per shard
 _MOST_BYTES = 2**26  # bytes of a shard before compression, or one chunk if it is larger

@@ -11,8 +11,8 @@ from pipeline.blocks.evaluate import Status
 from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
-from pipeline.stores.requested import Share
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.run_part import RunPart
 from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
 from tests.pipeline.toy import STUDY
 
@@ -37,7 +37,7 @@ def parts(tmp_path_factory):
 def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
     joined = pipeline.merge([parts[k] for k in order], tmp_path / "s.zarr")
     assert_equal_arrays(joined.url, whole.url)
-    assert joined.share is None
+    assert joined.run_part is None
     assert joined.spec == whole.spec
     assert [record["share"] for record in joined.sessions] == [f"{k + 1}/3" for k in order]
     for panel in joined.spec["panels"]:
@@ -67,7 +67,9 @@ def test_a_joined_store_is_extended_like_one_run(parts, tmp_path):
 def test_shares_are_disjoint_complete_and_equal_in_size():
     shapes = {"p": (7, 5), "q": (1, 1), "r": (3, 4)}
     for count in (1, 2, 3, 10, 48, 60):
-        own = {name: np.stack([~Share(k, count).others(name, shapes) for k in range(1, count + 1)]) for name in shapes}
+        own = {
+            name: np.stack([~RunPart(k, count).others(name, shapes) for k in range(1, count + 1)]) for name in shapes
+        }
         assert all((masks.sum(axis=0) == 1).all() for masks in own.values())
         sizes = sum(masks.sum(axis=(1, 2)) for masks in own.values())
         assert sizes.max() - sizes.min() <= 1
@@ -75,7 +77,7 @@ def test_shares_are_disjoint_complete_and_equal_in_size():
 
 def test_a_share_has_blocks_of_all_values_of_each_factor():
     """Dealing blocks in order would give each share one of four values of the last factor."""
-    own = ~Share(1, 4).others("p", {"p": (40, 1)})
+    own = ~RunPart(1, 4).others("p", {"p": (40, 1)})
     assert (own.reshape(10, 4).sum(axis=0) > 0).all()
     negative_control = (np.arange(40) % 4 == 0).reshape(10, 4).sum(axis=0)
     assert not (negative_control > 0).all()

@@ -17,9 +17,9 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import BadInputError, DamagedChunkError
-from pipeline.stores.chunk_digests import add_checksum, remove_checksum
-from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import Layout, fill_chunk
+from pipeline.store.codec.chunk_digests import add_checksum, remove_checksum
+from pipeline.store.codec.regions import Layout, fill_chunk
+from pipeline.store.files.locations import ROOT
 
 Region = tuple[slice, ...]
 _TEXTS = VLenUTF8()

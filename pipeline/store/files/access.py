@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from pipeline.errors import StoreAccessError
 from pipeline.faults import explain
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import is_local
-from pipeline.stores.object_files import ObjectFiles
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import is_local
+from pipeline.store.files.object_files import ObjectFiles
 
 Files = LocalFiles | ObjectFiles
 """Files of a store by key; writes require a session, and raise `SessionSupersededError` if it is fenced."""

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.errors import SessionSupersededError
-from pipeline.stores.locations import SESSIONS, STATE
-from pipeline.stores.object_clients import (
+from pipeline.store.files.locations import SESSIONS, STATE
+from pipeline.store.files.object_clients import (
     Answer,
     delete,
     get,

@@ -14,15 +14,15 @@ from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import Damage, DamagedChunkError, command
-from pipeline.stores.commits import keys_of
-from pipeline.stores.files import accessing
-from pipeline.stores.locations import ROOT
-from pipeline.stores.missing import as_declared, find_missing
-from pipeline.stores.regions import count_positions, positions, region_of
-from pipeline.stores.root import COPY, metadata_files
-from pipeline.stores.sessions import check_records
-from pipeline.stores.store import ResultStore
-from pipeline.stores.template import make_template
+from pipeline.store.codec.missing import as_declared, find_missing
+from pipeline.store.codec.regions import count_positions, positions, region_of
+from pipeline.store.commit import keys_of
+from pipeline.store.files.access import accessing
+from pipeline.store.files.locations import ROOT
+from pipeline.store.layout.root import COPY, metadata_files
+from pipeline.store.layout.template import make_template
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.records import check_records
 
 _MOST_READ_AHEAD = 2**24  # bytes of chunks, decompressed, that are read together
 

@@ -1,11 +1,10 @@
-"""Trials that a store asks for: its share of the blocks of a run, and the numbers of trials per cell and setting.
+"""Numbers of trials that a store asks for, per cell and setting.
 
 A run until a precision adds trials where they are needed, so the cells of a panel have different numbers of trials on
 one trial axis. The record of its session holds these numbers. Trials beyond them were not asked for: they are neither
 pending nor failed. Without such a record, every trial of a panel is asked for.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,48 +13,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.panel import Panel
-from pipeline.errors import BadInputError, command
-from pipeline.stores.regions import setting_index
-
-SHARE = "share"
-"""Attribute of the root of a store with a share."""
-_MOST_SHARES = 100_000
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: consecutive products modulo 2⁶⁴ are spread out
-
-
-@dataclass(frozen=True)
-class Share:
-    """One of `count` disjoint shares of the blocks of a run, which differ by at most one block and mix the cells."""
-
-    number: int  # from 1
-    count: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Share":
-        """Return the share for a text such as ``3/100``; raise BadInputError for another text."""
-        form = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", str(text), re.ASCII)
-        if form is None or not int(form[1]) <= int(form[2]) <= _MOST_SHARES:
-            raise BadInputError(
-                f"a share must be K/M with 1 <= K <= M <= {_MOST_SHARES:,}, such as 3/100, got {text!r}"
-            )
-        return cls(int(form[1]), int(form[2]))
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-    def others(self, panel: str, shapes: Mapping[str, tuple[int, int]]) -> np.ndarray:
-        """Return a mask of the blocks of other shares, from the shape (cell, block) of each panel in order."""
-        before = 0
-        for name, shape in shapes.items():
-            if name == panel:
-                break
-            before += shape[0] * shape[1]
-        with np.errstate(over="ignore"):
-            order = np.argsort(np.arange(shapes[panel][0] * shapes[panel][1], dtype=np.uint64) * _GOLDEN)
-        dealt = np.empty(len(order), np.int64)
-        dealt[order] = np.arange(before, before + len(order))
-        return (dealt % self.count != self.number - 1).reshape(shapes[panel])
-
+from pipeline.errors import command
+from pipeline.store.codec.regions import setting_index
 
 RECORD = "asked"
 """Key of the numbers in the record of a session."""

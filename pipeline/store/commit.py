@@ -9,11 +9,11 @@ import numpy as np
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
-from pipeline.stores.chunk_digests import ChunkDigests, add_checksum, digest
-from pipeline.stores.chunks import Chunks
-from pipeline.stores.files import Files
-from pipeline.stores.missing import mark_missing
-from pipeline.stores.regions import positions, region_of
+from pipeline.store.codec.chunk_digests import ChunkDigests, add_checksum, digest
+from pipeline.store.codec.chunks import Chunks
+from pipeline.store.codec.missing import mark_missing
+from pipeline.store.codec.regions import positions, region_of
+from pipeline.store.files.access import Files
 
 
 @dataclass(frozen=True)

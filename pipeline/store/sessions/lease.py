@@ -1,53 +1,39 @@
-"""Sessions: exclusive write access to a store, and the records of past sessions.
+"""Exclusive write access to a store: one session at a time, which a later one may supersede.
 
-Sessions are numbered, and each record has a copy in one file. Once the previous session is over, a process begins the
-next one by creating its record, which only one process can do. A session is over when its record states an end, when
-its process no longer exists (checked on the same machine and boot, where the process is identified by its number and by
-its start in ticks since boot), or when its heartbeat has not changed for `LEASE_SECONDS`. The waiting process measures
-this time by its monotonic clock, so neither steps of a clock nor clocks of different machines matter. The new session
-then fences earlier sessions, so that a process suspended past its lease cannot write when it resumes.
+Sessions are numbered. Once the previous session is over, a process begins the next one by creating its record, which
+only one process can do. A session is over when its record states an end, when its process no longer exists (checked on
+the same machine and boot, where the process is identified by its number and by its start in ticks since boot), or when
+its heartbeat has not changed for `LEASE_SECONDS`. The waiting process measures this time by its monotonic clock, so
+neither steps of a clock nor clocks of different machines matter. The new session then fences earlier sessions, so that
+a process suspended past its lease cannot write when it resumes.
 """
 
 import json
 import logging
 import os
-import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipeline.errors import BadInputError, BusyStoreError, Damage, SessionSupersededError, StoreAccessError, command
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, StoreAccessError, command
 from pipeline.faults import explain
-from pipeline.stores.files import Files, open_files
-from pipeline.stores.locations import SESSIONS, STATE
-from pipeline.stores.provenance import now
-from pipeline.stores.root import seal, unseal
+from pipeline.store.files.access import Files, open_files
+from pipeline.store.files.locations import SESSIONS
+from pipeline.store.layout.root import seal
+from pipeline.store.sessions.provenance import now
+from pipeline.store.sessions.records import intact_record, last_number, put_copies, read_copies, read_record, record_key
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
-SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
 _MOST_ATTEMPTS = 100
 _POLL_SECONDS = 0.5
-_IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
-_NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
-_TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
-_FIELDS: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda value: _TIME.fullmatch(value)),
-    **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda value: isinstance(value, str)),
-    **dict.fromkeys(
-        ["study_reference", "study_file_sha256", "study_code_sha256"], lambda value: isinstance(value, str)
-    ),
-    **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
-    "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-}
-"""Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 _LOG = logging.getLogger(__name__)
 # Identifiers of ended sessions of this process. Only `Session.end` adds to it. It is global because a record of a
 # session cannot be written on a full disk, and other sessions of the process must know.
@@ -97,26 +83,26 @@ class Session:
         is_created = False
         try:
             files.begin()
-            is_created = files.create(_key(number), seal(complete))
+            is_created = files.create(record_key(number), seal(complete))
         finally:
             if not is_created:
                 files.end()
         if not is_created:
             return None
         try:
-            copies = _copies(files)
+            copies = read_copies(files)
             earlier = [
                 earlier_number for earlier_number in range(1, number) if earlier_number not in copies
             ]  # a process may end before it copies
-            contents = files.read_many(map(_key, earlier))
+            contents = files.read_many(map(record_key, earlier))
             intact = {
                 earlier_number: stored
                 for earlier_number in earlier
-                if (stored := _intact(earlier_number, contents[_key(earlier_number)]))
+                if (stored := intact_record(earlier_number, contents[record_key(earlier_number)]))
             }
-            _put_copies(files, {**intact, **copies, number: complete})
+            put_copies(files, {**intact, **copies, number: complete})
         except OSError:
-            files.remove([_key(number)])
+            files.remove([record_key(number)])
             files.end()
             raise
         return cls(number, files, complete)
@@ -125,8 +111,8 @@ class Session:
         """Add fields to the record, unless another process has ended the session."""
         self._refuse_ended()
         self.record |= fields
-        _put_copies(self.files, {**_copies(self.files), self._number: self.record})
-        self.files.put(_key(self._number), seal(self.record))
+        put_copies(self.files, {**read_copies(self.files), self._number: self.record})
+        self.files.put(record_key(self._number), seal(self.record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
         """Release the store and add fields to the record; later calls have no effect."""
@@ -158,7 +144,7 @@ class Session:
         self.end()
 
     def _refuse_ended(self) -> None:
-        if "ended" in (_read(self.files, self._number) or ()):
+        if "ended" in (read_record(self.files, self._number) or ()):
             raise SessionSupersededError(self.files.url)
 
     def _beat(self) -> None:
@@ -179,16 +165,6 @@ def _new_identifier(number: int) -> str:
     return f"{number:06}-{uuid.uuid4().hex[:12]}"
 
 
-def number_of(identifier: str) -> int:
-    """Return the number of a session."""
-    return int(identifier.partition("-")[0])
-
-
-def last_number(files: Files) -> int:
-    """Return the number of the latest session of a store, or 0 if there is none."""
-    return max([0, *_numbers(files), *_copies(files)])
-
-
 def require_idle(files: Files) -> int:
     """Wait until the latest session of a store is over, and return its number, or 0 if there is none."""
     number = last_number(files)
@@ -197,107 +173,11 @@ def require_idle(files: Files) -> int:
     return number
 
 
-def sessions_of(files: Files) -> list[dict[str, Any]]:
-    """Return the records of a store's sessions in order; for a lost record, only the key of its file."""
-    copies, present = _copies(files), _numbers(files)
-    contents = files.read_many(map(_key, present))
-    return [
-        _intact(number, contents.get(_key(number))) or copies.get(number) or {"damaged": _key(number)}
-        for number in range(1, max([0, *copies, *present]) + 1)
-    ]
-
-
-def record_files(records: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Return the files of records of ended sessions, which are numbered from 1."""
-    numbered = {n: {**record, "id": f"{n:06}{record['id'][6:]}"} for n, record in enumerate(records, start=1)}
-    copies = {str(number): record for number, record in numbered.items()}
-    return {_key(number): seal(record) for number, record in numbered.items()} | {SESSION_COPIES: seal(copies)}
-
-
-def has_copies(files: Files) -> bool:
-    """Return True if the file with the copies of the records, which every session writes, is intact."""
-    return unseal(files.read(SESSION_COPIES)) is not None
-
-
-def is_lost(record: Mapping[str, Any]) -> bool:
-    """Return True for a record that is damaged and has no copy, and that no repair has replaced."""
-    return "damaged" in record and "id" not in record
-
-
-def check_records(files: Files, *, repair: bool = False) -> dict[str, Damage]:
-    """Check, and optionally repair, the records of all sessions and their copies; return the damage by name."""
-    problems: dict[str, Damage] = {}
-    records, copies = sessions_of(files), _copies(files)
-    of_copies = SESSION_COPIES.rpartition("/")[2]
-    if not records:
-        problems[of_copies] = Damage("lost")
-    elif not has_copies(files):
-        lost = f"the copies of the records are lost, and those after session {len(records)} may be"
-        problems[of_copies] = Damage("damaged", lost)
-    for number, record in enumerate(records, start=1):
-        content = files.read(_key(number))
-        if _intact(number, content) is None:
-            state = "missing" if content is None else "damaged"
-            name = f"session {number:06}.json"
-            problems[name] = Damage("damaged", f"the record is {state}; its copy is intact")
-            if is_lost(record):
-                problems[name] = Damage("lost")
-                record |= {"id": f"{number:06}-lost", "ended": now()}
-            if repair:
-                files.put(_key(number), seal(record))
-        if number not in copies and "ended" in record:  # a process that was killed may not have copied its record
-            problems.setdefault(of_copies, Damage("damaged", "records are missing in their copy"))
-    if repair and problems:
-        _put_copies(files, dict(enumerate(records, start=1)))
-    return problems
-
-
-def _copies(files: Files) -> dict[int, dict[str, Any]]:
-    """Return the valid copies of the records by number; none if their file is damaged."""
-    copies = {
-        int(name): record
-        for name, record in (unseal(files.read(SESSION_COPIES)) or {}).items()
-        if _NUMBER.fullmatch(name)
-    }
-    return {number: record for number, record in copies.items() if _is_valid(number, record)}
-
-
-def _put_copies(files: Files, records: Mapping[int, Mapping[str, Any]]) -> None:
-    files.put(SESSION_COPIES, seal({str(number): record for number, record in records.items()}))
-
-
-def _intact(number: int, content: bytes | None) -> dict[str, Any] | None:
-    """Return a record, or None if its file is missing or damaged, or cannot be from this session and package."""
-    record = unseal(content)
-    return record if _is_valid(number, record) else None
-
-
-def _is_valid(number: int, record: Any) -> bool:
-    match record:
-        case {"id": str(identifier), "damaged": str(), "ended": str()}:
-            return identifier == f"{number:06}-lost"
-        case {
-            "id": str(identifier),
-            "started": str(),
-            "process": {"host": str(), "machine": str(), "pid": int(pid), "created": int() | float(), **further},
-        } if isinstance(further.get("start_ticks"), int | None):
-            is_own = identifier.startswith(f"{number:06}-") and _IDENTIFIER.fullmatch(identifier) is not None
-            with suppress(TypeError):
-                are_right = all(is_right(record[name]) for name, is_right in _FIELDS.items() if name in record)
-                return is_own and 0 < pid < 2**31 and are_right
-    return False
-
-
-def _read(files: Files, number: int) -> dict[str, Any] | None:
-    """Return the record of a session, or its copy."""
-    return _intact(number, files.read(_key(number))) or _copies(files).get(number)
-
-
 def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     """End the latest session of a store in place of its process, which then fails; False if it was already over."""
     reader = open_files(url)
     number = last_number(reader)
-    record = _read(reader, number) if number else None
+    record = read_record(reader, number) if number else None
     if not record or record["id"] != identifier or "ended" in record:
         return False
     # in a folder of temporary files of its own, because that of the process may be missing
@@ -316,14 +196,6 @@ def end_session(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _numbers(files: Files) -> list[int]:
-    return [int(name[:6]) for name in files.names(SESSIONS) if _RECORD.fullmatch(name) and name[:6].strip("0")]
-
-
-def _key(number: int) -> str:
-    return f"{SESSIONS}/{number:06}.json"
-
-
 def _beat_key(number: int) -> str:
     return f"{SESSIONS}/{number:06}.beat"
 
@@ -332,8 +204,9 @@ def _await_end(files: Files, number: int) -> None:
     """Wait until a session is over; raise BusyStoreError as soon as the session is known to be active."""
     deadline, last, is_announced = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number)), False
     while True:
-        record = _read(files, number)
-        if record is None and files.read(_key(number)) is None:  # a session that cannot write its record removes it
+        record = read_record(files, number)
+        # a session that cannot write its record removes it
+        if record is None and files.read(record_key(number)) is None:
             return
         state = _state(record)
         if state == "over":

@@ -15,10 +15,10 @@ from xarray.core import indexing
 
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
-from pipeline.stores.missing import DECLARED, FILL
-from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
-from pipeline.stores.requested import RequestedTrials, Stop
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.codec.missing import DECLARED, FILL
+from pipeline.store.codec.regions import SLAB_CHUNKS, chunk_steps
+from pipeline.store.result_store import ResultStore, open_complete
+from pipeline.store.scan.requested import RequestedTrials, Stop
 
 _READ_AT_ONCE = 2**27  # bytes
 _DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # maximum bytes per Dask chunk; minimum number of Dask chunks

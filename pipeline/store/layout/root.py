@@ -19,15 +19,15 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
-from pipeline.stores.files import Files
-from pipeline.stores.locations import ROOT, STATE
-from pipeline.stores.missing import FILL, describe_array
+from pipeline.store.codec.missing import FILL, describe_array
+from pipeline.store.files.access import Files
+from pipeline.store.files.locations import ROOT, STATE
 
 STORE_FORMAT = 7
 """Version of the layout of new stores, increased when earlier versions of this package would misread them."""
 COMPACT_FORMATS = {5: 6, STORE_FORMAT: 8}
 """Version of the layout of compact copies, which have shards and can only be read, by that of the original."""
-_MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.stores.missing`
+_MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.store.codec.missing`
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 _ROLES = ("factors", "method_factors", "outputs", "constants")
