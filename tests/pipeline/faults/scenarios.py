@@ -153,6 +153,7 @@ def cut_off_worker(lab):
     near, far = lab.two_hosts()
     _, cut_off = lab.start_cluster((near, far), **{"worker-ttl": "3s"})
     run = lab.command("run")
+    lab.wait_for_trials(1)  # before, first trials are evaluated twice
     wait_until(lambda: (lab.folder / "busy" / str(cut_off.pid)).exists(), "a block on the far worker")
     near.call("net", "ip", "link", "set", "near", "down")
     n_before = lab.n_committed
