@@ -408,7 +408,3 @@ def test_unusable_clusters_are_refused(monkeypatch, message, profile):
         connect(profile).__enter__()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_cores():
-    assert 1 <= available_cores() <= os.cpu_count()

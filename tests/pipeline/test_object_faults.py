@@ -17,8 +17,6 @@ from pipeline.runs.verify import verify
 from pipeline.store.files import object_clients
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import Session
-from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
@@ -55,14 +53,6 @@ def test_conditional_write_with_a_fault(object_server, local, fault, part):
     store = pipeline.run(STUDY, URL, panels=PANELS)
     assert_equal_arrays(URL, local)
     assert len(store.sessions) == 1
-
-
-def test_session_begins_if_the_response_to_its_record_is_lost(object_server):
-    """A repeated conditional write finds the record of the session itself."""
-    object_server.choose_fault = fault_once("PUT", "/sessions/000001.json", "lost")
-    with Session.begin(URL, {}) as session:
-        pass
-    assert [record["id"] for record in sessions_of(ObjectFiles(URL))] == [session.id]
 
 
 def test_probe_of_conditional_writes_accepts_lost_responses(object_server):

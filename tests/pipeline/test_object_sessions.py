@@ -141,8 +141,3 @@ def test_number_of_requests_of_a_run(requests):
     assert many["PUT", "other"] == few["PUT", "other"]
     per_block = (sum(many.values()) - sum(few.values())) / (24 - 4)
     assert per_block <= 2 * 3 + 2  # at most two checks of the session
-
-
-def test_run_is_rejected_in_one_line_while_another_session_writes(memory_url):
-    with Session.begin(memory_url, {}), pytest.raises(BusyStoreError):
-        pipeline.run(STUDY, memory_url, panels=["single"])

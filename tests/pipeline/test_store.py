@@ -18,14 +18,13 @@ from pipeline import open_results
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import Commit, Planned
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
-from pipeline.store.layout.root import COPY
 from pipeline.store.layout.template import UNSORTED
 from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
 from pipeline.store.sessions.lease import Session
@@ -685,44 +684,6 @@ def test_exists_for_a_store(complete_store, monkeypatch):
 
 
 # The template
-
-
-@pytest.mark.slow
-def test_interrupted_creation_is_completed(tmp_path, monkeypatch, complete_store):
-    """If the creation of a store is interrupted at any file operation, the next session completes it."""
-    path = tmp_path / "t.zarr"
-    with Session.begin(str(tmp_path / "whole.zarr"), {}) as session, monkeypatch.context() as patch:
-        operations = crash_at(patch, 10**9)
-        ResultStore.create(session, STUDY, {})
-    copied, last = operations.index(f"rename {COPY}"), operations.index("rename zarr.json")
-    assert copied < 5 < last == len(operations) - 1
-    for number in (copied, copied + 1, last // 2, last):
-        session = Session.begin(str(path), {})
-        with monkeypatch.context() as patch:
-            done = crash_at(patch, number)
-            with pytest.raises(CrashError):
-                ResultStore.create(session, STUDY, {})
-        session.end()
-        assert not (path / "zarr.json").exists()
-        assert done == operations[:number]
-        if number == copied:
-            assert not ResultStore.exists(path)
-            with pytest.raises(BadInputError, match="no result store at"):
-                ResultStore.open(path)
-        else:
-            assert ResultStore.exists(path)
-            assert not ResultStore.open(path).complete
-            with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dps"):
-                open_results(path)
-    with Session.begin(str(path), {}) as session:
-        ResultStore.create(session, STUDY, {})
-    assert ResultStore.open(path).complete
-    assert temporary_files(path) == []
-    with writing(path) as store:
-        for panel in STUDY.panels:
-            for block in iterate_blocks(panel):
-                commit_block(store, STUDY, panel, block)
-    assert_equal_arrays(path, complete_store)
 
 
 def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
