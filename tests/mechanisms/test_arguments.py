@@ -50,11 +50,12 @@ NO_NUMBER = ("1.0", "three", True, np.True_, 0.5 + 0j, [0.5], np.array([0.5]), n
 NO_ARRAY = (["1", "2"], [1 + 0j, 2 + 0j], np.array([1 + 3j, 2]), [True, False], [[1], [1, 2]], [1, None])
 NO_INTEGER = (*NO_NUMBER, None, 2.5, math.inf, -1, 3 + 0j)
 NOT_POSITIVE = (*NO_NUMBER, None, 0, -1.0, math.inf, 10**400)
-NO_ORDER = ("1.0", True, np.True_, [0.5], math.nan, None, 0.999, 0, -2.0)
+NO_ORDER = (*NO_NUMBER, None, 0.999, 0, -2.0, math.inf)
 
 # Kind: (text of the error, bad values).
 KINDS = {
-    "integer": (r"must be an integer (>= \d|from \d)", NO_INTEGER),
+    "integer": (r"must be an integer >= \d", (*NO_INTEGER, 0)),
+    "natural": (r"must be an integer >= \d", NO_INTEGER),
     "number": (r"must .*, got .*; ", ("1.0", True, np.True_, 1.0 + 0.5j, math.nan, None)),
     "positive": ("must be .*finite.*> 0, got", NOT_POSITIVE),
     "epsilon": (r"epsilon must be (a finite number > 0|in \[1e-100, 1e100\]), got", (*NOT_POSITIVE, 1e-101, 1.1e100)),
@@ -62,7 +63,10 @@ KINDS = {
     "delta": (r"delta must be in \(0, 1\), got", (*NO_NUMBER, None, 0, 1, -1e-9, 1.5)),
     "order": ("order must be a finite number >= 1, got", NO_ORDER),
     "prior": ("prior must", (*NO_ARRAY, 1.0, [1.0], [[1.0, 1.0]], [1, 0], [1, -1], [1, math.nan], [math.inf, 1])),
-    "counts": ("counts must", (*NO_ARRAY, [3], [3, -1], [2.5, 2.5], [math.nan, 5], [math.inf, 5], [1e300, 5], "ab")),
+    "counts": (
+        "counts must",
+        (*NO_ARRAY, [3], [3, -1], [2.5, 2.5], [math.nan, 5], [math.inf, 5], [1e300, 5], [0, 0], "ab"),
+    ),
     "array": ("must be an array of real numbers, got", (*NO_ARRAY, np.ma.array([1.0, 2.0], mask=[0, 1]))),
     "relation": ("relation must be a Neighbouring, got .*; look up names", ("replace-one", "add-remove", None)),
     "name": ("must be one of", ("unknown", 3, None)),
@@ -70,13 +74,14 @@ KINDS = {
     "rng": ("rng must be a numpy Generator for", (7, np.random.RandomState(1))),
 }
 KIND_OF = {
-    **dict.fromkeys(("n", "k", "n_threads", "size", "n_chains", "n_draws", "n_burn_in", "n_samples"), "integer"),
+    **dict.fromkeys(("n", "k", "n_threads", "size", "n_chains", "n_draws", "n_samples"), "integer"),
     **dict.fromkeys(("n_rows", "n_partitions", "n_values", "doublings", "n_steps", "count", "times"), "integer"),
-    **dict.fromkeys(("num_samples", "n_releases", "public_size", "num"), "integer"),
+    **dict.fromkeys(("num_samples", "n_releases"), "integer"),
     **dict.fromkeys(
         ("scale", "noise_scale", "noise_std", "sensitivity", "beta", "norm_bound", "rho", "mu"), "positive"
     ),
     **dict.fromkeys(("inverse_temperature", "positive", "start"), "positive"),
+    **dict.fromkeys(("n_burn_in", "natural"), "natural"),
     **dict.fromkeys(("number", "power", "share", "error_variance"), "number"),
     **dict.fromkeys(("name", "family", "mechanism", "rule"), "name"),
     **{
@@ -128,8 +133,8 @@ CALLS = {
     "calibrated_noise": (partial(m.calibrated_noise, loss=1.0), {"name": "laplace", "sensitivity": 1.0}),
     "calibrated_noise, epsilon": (lambda epsilon: m.calibrated_noise("laplace", 1.0, epsilon), {"epsilon": 1.0}),
     "calibrated_noise, rho": (lambda rho: m.calibrated_noise("gaussian", 1.0, rho), {"rho": 0.5}),
-    "pure_renyi": (pure_renyi, {"epsilon": 1.0, "order": 2.0}),
-    "pure_epsilon_for": (lambda order, epsilon: pure_epsilon_for(order, epsilon), {"order": 2.0, "epsilon": 1.0}),
+    "pure_renyi": (partial(pure_renyi, order=2.0), {"epsilon": 1.0}),
+    "pure_epsilon_for": (lambda epsilon: pure_epsilon_for(2.0, epsilon), {"epsilon": 1.0}),
     "concentrated_epsilon": (concentrated_epsilon, {"rho": 0.1, "delta": 0.5}),
     "approximate_epsilon": (lambda delta: m.approximate_epsilon([2.0], [0.1], delta), {"delta": 0.5}),
     "Ledger.spend": (lambda times: LEDGER.spend(m.Guarantee(1.0), times), {"times": 3}),
@@ -160,18 +165,19 @@ CALLS = {
         {"n_samples": 300},
     ),
     **{
-        f"{name}.{function}": (
-            lambda resolved, delta=None, call=getattr(mechanism, function), **how: call(
-                epsilon=resolved, delta=delta, **how
-            ),
+        f"{name}.{call.__name__}": (
+            lambda resolved, delta=None, call=call, **how: call(epsilon=resolved, delta=delta, **how),
             {"prior": [1.0, 1.0], "counts": [3, 2], "resolved": 1.0, "delta": 0.5},
         )
         for name, mechanism in MECHANISMS.items()
-        for function in ("build", "validate")
+        for call in (mechanism.build, mechanism.validate)
     },
     "laplace_counts": (m.laplace_counts, {"prior": [1, 1], "counts": [1, 2], "noise_scale": 1.0}),
     "geometric_counts": (m.geometric_counts, {"prior": [1, 1], "counts": [1, 2], "noise_scale": 1.0}),
-    "CountRelease.sample": (lambda size: m.geometric_counts([1, 1], [1, 2], 1.0).sample(RNG, size).shape, {"size": 3}),
+    "CountRelease.sample": (
+        lambda natural: m.geometric_counts([1, 1], [1, 2], 1.0).sample(RNG, natural).shape,
+        {"natural": 3},
+    ),
     "LatticeGaussianNoise": (lambda noise_std: LatticeGaussianNoise(2, noise_std), {"noise_std": 0.5}),
     "bound_scale": (
         lambda prior, n, resolved: bound_scale(prior, n, resolved).n,
@@ -219,6 +225,12 @@ CALLS = {
     "private_posterior": (
         partial(m.private_posterior, [0, 1], prior=(1, 1)),
         {"family": "binomial", "epsilon": 1.0, "rehearsal_seed": 3},
+    ),
+    "posterior_from_release": (
+        lambda n=None, epsilon=None, **how: m.posterior_from_release(
+            3.0, prior=(1, 1), n=n, epsilon=epsilon, **how
+        ).mean(),
+        {"family": "binomial", "n": 3, "epsilon": 1.0, "relation": m.Neighbouring.REPLACE_ONE},
     ),
     "private_logistic": (
         partial(m.private_logistic, *RECORDS),
@@ -271,16 +283,16 @@ CALLS = {
         {"counts": [1, 2]},
     ),
     "RenyiDraw.sample": (
-        lambda size: renyi_sampler("direct", [1, 1], 3, 1).at([1, 2]).sample(RNG, size).shape,
-        {"size": 3},
+        lambda natural: renyi_sampler("direct", [1, 1], 3, 1).at([1, 2]).sample(RNG, natural).shape,
+        {"natural": 3},
     ),
     "gaussian_mechanism": (
         m.gaussian_mechanism,
         {"name": "gaussian", "prior": [1, 1], "n": 3, "order": 2.0, "epsilon": 1.0},
     ),
     "GaussianDraw.sample": (
-        lambda size: m.gaussian_mechanism("gaussian", [1, 1], 3, 2, 1.0).at([1, 2]).sample(RNG, size).shape,
-        {"size": 3},
+        lambda natural: m.gaussian_mechanism("gaussian", [1, 1], 3, 2, 1.0).at([1, 2]).sample(RNG, natural).shape,
+        {"natural": 3},
     ),
     **{
         name: (call, {"array": [1, 2]})
@@ -390,8 +402,8 @@ CALLS = {
         {"n_releases": 3},
     ),
     "partition_quantile": (
-        lambda epsilon, **how: m.partition_quantile(epsilon=epsilon, n_partitions=3, split=(0.5, 0.5), **how).search,
-        {"name": "quantile", "epsilon": 1.0, "start": 1.0, "doublings": 3},
+        lambda epsilon, **how: m.partition_quantile(epsilon=epsilon, split=(0.5, 0.5), **how).search,
+        {"name": "quantile", "n_partitions": 3, "epsilon": 1.0, "start": 1.0, "doublings": 3},
     ),
     "PartitionQuantile.guarantee": (
         lambda n_releases: m.partition_quantile("quantile", 5, 1.0, (0.5, 0.5)).guarantee(n_releases),
@@ -406,10 +418,10 @@ CALLS = {
     "poisson": (lambda positive: poisson(positive), {"positive": 2.0}),
     "negative_binomial": (lambda positive: negative_binomial(positive, 1.0), {"positive": 2.0}),
     "negative_binomial, mean": (lambda positive: negative_binomial(1.0, positive), {"positive": 2.0}),
-    "uniform": (lambda num=None: uniform(num), {"num": 3}),
+    "uniform": (lambda natural=None: uniform(natural), {"natural": 3}),
     "table_posterior": (
-        lambda n=None: table_posterior([3.0, 2.0], LAPLACE, [1, -1], poisson(2.0), n=n).mean(),
-        {"n": 3},
+        lambda natural=None: table_posterior([3.0, 2.0], LAPLACE, [1, -1], poisson(2.0), n=natural).mean(),
+        {"natural": 3},
     ),
 }
 ARGUMENTS = [(name, argument) for name, (_, valid) in CALLS.items() for argument in valid if argument in KIND_OF]
@@ -438,7 +450,7 @@ def test_bad_values_are_refused_in_one_line(name, argument):
 def test_equal_numbers_of_other_types_are_accepted(name, argument):
     function, valid = CALLS[name]
     expected, kind = function(**valid), KIND_OF[argument]
-    if kind == "integer":
+    if kind in ("integer", "natural"):
         for convert in (float, np.int32, np.float32):
             np.testing.assert_equal(function(**valid | {argument: convert(valid[argument])}), expected)
     elif kind in ("number", "positive", "epsilon", "resolved", "delta", "order"):

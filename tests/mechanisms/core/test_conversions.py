@@ -125,9 +125,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
     ("call", "message"),
     [
         (lambda: pure_renyi(1.0, 0.5), "order must be a finite number >= 1, got 0.5"),
-        (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
         (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
-        (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
             r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
@@ -136,7 +134,6 @@ def test_pure_epsilon_is_largest_within_target(target, order):
         (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
         (lambda: approximate_epsilon([2], [-0.1], 1e-6), r"renyi_epsilons must be >= 0, got \[-0.1\]"),
         (lambda: approximate_epsilon([2], [math.nan], 1e-6), "renyi_epsilons must be >= 0"),
-        (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
     ],
 )
 def test_invalid_arguments_raise(call, message):

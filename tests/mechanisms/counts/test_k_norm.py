@@ -21,7 +21,7 @@ from mechanisms.counts.k_norm import (
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 
 def vectors_within(k, distance):
@@ -142,8 +142,7 @@ def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
         return np.append(pmf, 1 - pmf.sum())
 
     assert_frequencies(frequencies, pmf(epsilon))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, pmf(1.05 * epsilon))
+    assert_rejects(assert_frequencies, frequencies, pmf(1.05 * epsilon))
 
 
 @pytest.mark.parametrize("k", [10, 40])
@@ -155,8 +154,7 @@ def test_all_categories_have_the_same_marginal_distribution(k):
         assert_mean_within(v[:, category], 0.0)
         assert_mean_within((v[:, category] > 0) - (v > 0).mean(axis=1), 0.0)
         assert_mean_within(v[:, category] ** 2 - (v**2).mean(axis=1), 0.0)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(0.95 * (v[:, -1] > 0) - (v > 0).mean(axis=1), 0.0)
+    assert_rejects(assert_mean_within, 0.95 * (v[:, -1] > 0) - (v > 0).mean(axis=1), 0.0)
 
 
 # Privacy
@@ -173,10 +171,6 @@ def test_loss_of_the_release_is_epsilon_and_attained(k, epsilon):
     first, second = np.nonzero(np.abs(datasets[:, None] - datasets).sum(axis=-1) == 2)
     loss = np.abs(log_pmf[:, first] - log_pmf[:, second])
     np.testing.assert_allclose(loss.max(axis=0), epsilon, rtol=1e-12)
-
-
-def test_representation_omits_the_counts():
-    assert "123" not in repr(k_norm_counts([1, 1], [123, 456], 1.0))
 
 
 # Classes and projected counts
@@ -219,23 +213,6 @@ def test_mean_equals_enumeration_of_the_lattice(counts, epsilon, distance):
     mechanism = k_norm_counts(np.ones(len(counts)), counts, epsilon)
     expected = enumerated_mean(counts, epsilon, distance)
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-5)  # the enumeration omits distant vectors
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected", "tolerance"),
-    [
-        ((34, 33, 33), 0.1451, 5e-5),
-        ((100, 100, 100), 0.0851, 5e-5),
-        ((80, 15, 5), 0.237, 5e-4),
-        ((150, 150, 150, 150), 0.0981, 5e-5),
-        ((60, 20, 15, 5), 0.312, 5e-4),
-        ((1528, 1307, 1342), 0.0230, 5e-5),
-    ],
-)
-def test_means_at_unit_epsilon(counts, expected, tolerance):
-    assert k_norm_counts(np.ones(len(counts)), counts, 1.0).expected_hellinger() == pytest.approx(
-        expected, abs=tolerance
-    )
 
 
 def test_ties_and_clipping_at_skewed_data():

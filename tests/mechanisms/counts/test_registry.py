@@ -16,15 +16,16 @@ from mechanisms.core.privacy import Guarantee, Status
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
-from mechanisms.counts.mechanism import CountRelease, validate
+from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.counts.sensitivity import (
     global_sensitivity,
     local_sensitivity,
     smooth_sensitivity,
+    varying_sensitivity,
 )
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 NAMES = list(MECHANISMS)
 EXPONENTIAL = [name for name in NAMES if name in SENSITIVITIES or name.removesuffix("-exact") in SENSITIVITIES]
@@ -97,7 +98,16 @@ def test_entry_is_complete(name):
 def test_guarantees_are_as_stated():
     for name in ("smooth", "smooth-n"):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7, 1e-6, status=Status.CONJECTURED)
-    pure = ("global", "laplace", "laplace-dimension", "geometric", "hamming-exact", "optimal", "permute-and-flip")
+    pure = (
+        "global",
+        "varying",
+        "laplace",
+        "laplace-dimension",
+        "geometric",
+        "hamming-exact",
+        "optimal",
+        "permute-and-flip",
+    )
     for name in (*pure, *FOR_ALL_DATA, *PROJECTED):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7)
     assert MECHANISMS["local"].guarantee(0.7, 1e-6) is None
@@ -110,6 +120,7 @@ def test_mechanisms_use_their_named_scale():
         "smooth-n": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, DELTA, 10)),
         "global": global_sensitivity(prior, 9),
         "local": local_sensitivity(prior, counts),
+        "varying": 2 * varying_sensitivity(prior, counts),  # the exponent has ε/4
     }
     for name, sensitivity in sensitivities.items():
         assert build(name, prior, counts, epsilon).inverse_temperature == pytest.approx(
@@ -157,8 +168,7 @@ def test_draws_follow_the_distribution(name, prior, counts):
     wrong = distribution.copy()
     half = np.cumsum(distribution) <= max(0.5, distribution[0])
     wrong[half] *= 1.05
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, wrong / wrong.sum())
+    assert_rejects(assert_frequencies, frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.slow
@@ -333,34 +343,6 @@ def test_output_distribution_depends_on_the_prior_if_stated(name):
     counts = [3, 1, 0]
     one, other = (build(name, prior, counts).log_pmf() for prior in ([1.0, 1.0, 1.0], [0.3, 2.0, 50.0]))
     assert np.array_equal(one, other) is not MECHANISMS[name].uses_prior
-
-
-BAD = [
-    ({"epsilon": 0.0}, "epsilon must be"),
-    ({"epsilon": -1.0}, "epsilon must be"),
-    ({"epsilon": float("nan")}, "epsilon must be"),
-    ({"epsilon": float("inf")}, "epsilon must be"),
-    ({"delta": 0.0}, "delta must be"),
-    ({"delta": 1.0}, "delta must be"),
-    ({"delta": float("nan")}, "delta must be"),
-    ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
-    ({"prior": [1.0, float("nan")]}, "prior must have positive finite entries"),
-    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 categories"),
-    ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
-    ({"counts": [-1, 3]}, "counts must be integers"),
-    ({"counts": [0.5, 1.5]}, "counts must be integers"),
-    ({"counts": [0, 0]}, "counts must sum to at least 1"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), BAD)
-@pytest.mark.parametrize("name", NAMES)
-def test_invalid_input_raises_in_validation_and_build(name, change, message):
-    arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": DELTA} | change
-    for function in (validate, MECHANISMS[name].validate, MECHANISMS[name].build):
-        with pytest.raises(ValueError, match=message) as caught:
-            function(**arguments)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,6 @@ from scipy.special import gammaln
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.core.privacy import RenyiGuarantee
 from mechanisms.draws.tempered import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
-from tests.statistical import assert_mean_within
 
 PRIORS = [(6.0, 12.0), (0.4, 0.4), (0.3, 5.0), (1.0, 2.0, 0.6), (3.0, 3.0, 3.0), (0.8, 4.0, 1.5, 0.8)]
 TUNABLE = [name for name in RENYI_SAMPLERS if name != "direct"]
@@ -229,20 +228,6 @@ def test_direct_sampling_below_its_divergence_raises(order, epsilon, reached):
         calibrate_renyi("direct", (6, 12), 100, order, epsilon)
 
 
-@pytest.mark.parametrize("name", RENYI_SAMPLERS)
-def test_draws_have_posterior_moments(name):
-    mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
-    draws = mechanism.at([2, 3, 5]).sample(np.random.default_rng(5), size=20_000)
-    assert draws.shape == (20_000, 3)
-    parameters = plain_posterior(name, (1.0, 2.0, 0.5), mechanism.coefficient, (2, 3, 5))
-    total = parameters.sum()
-    for j, a in enumerate(parameters):
-        assert_mean_within(draws[:, j], a / total)
-        assert_mean_within(draws[:, j] ** 2, a * (a + 1) / (total * (total + 1)))
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(draws[:, 0], 1.05 * parameters[0] / total)
-
-
 def test_posterior_broadcasts_over_counts():
     mechanism = renyi_sampler("diffused", (1.0, 2.0), 4, 0.5)
     np.testing.assert_allclose(mechanism.posterior([[[0, 4]], [[3, 1]]]), [[[1.0, 4.0]], [[2.5, 2.5]]])
@@ -257,10 +242,6 @@ def test_invalid_counts_raise(counts):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tempered", (1, 1), 5, 0.5), "name must be one of direct, diffused, concentrated, got 'tempered'"),
-        (("diffused", (1, 0), 5, 0.5), "prior must have positive"),
-        (("diffused", (1, 1), 0, 0.5), "n must be an integer >= 1, got 0"),
-        (("diffused", (1, 1), 2.5, 0.5), "n must be an integer >= 1, got 2.5"),
         (("diffused", (1, 1), 5, 0.0), r"coefficient must be in \(0, 1\], got 0"),
         (("concentrated", (1, 1), 5, 1.1), r"coefficient must be in \(0, 1\], got 1.1"),
         (("concentrated", (1, 1), 5, math.nan), r"coefficient must be in \(0, 1\], got nan"),

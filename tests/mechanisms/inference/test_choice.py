@@ -96,24 +96,6 @@ def test_improper_priors_are_refused():
         choose_method(ReleaseModel("normal", 10, LAPLACE, (0, 1)), (0, np.inf))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rng": 3}, "rng must be a numpy Generator for chains"),
-        ({"n_chains": 0}, "n_chains must be an integer >= 1"),
-        ({"n_draws": 2.5}, "n_draws must be an integer >= 1"),
-    ],
-)
-@pytest.mark.parametrize("name", [name for name, method in INFERENCE_METHODS.items() if method.is_sampler])
-def test_invalid_runs_are_refused(name, changes, message):
-    """All samplers refuse the same arguments."""
-    arguments = {"rng": np.random.default_rng(1), "n_chains": 1, "n_draws": 5, **changes}
-    with pytest.raises(ValueError, match=message):
-        INFERENCE_METHODS[name].fit(
-            arguments.pop("rng"), ReleaseModel("binomial", 9, LAPLACE), (1, 1), [3.0], **arguments
-        )
-
-
 @pytest.mark.parametrize(("scale", "shift", "is_fine"), [(1.0, 0.0, True), (4.0, 0.0, False), (1.0, 1.0, False)])
 def test_chains_that_differ_are_reported(scale, shift, is_fine):
     """Ranks of folded draws also find differences of scale, which split R-hat misses."""

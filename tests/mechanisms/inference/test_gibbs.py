@@ -15,7 +15,7 @@ from mechanisms.inference.gibbs import (
 )
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import laplace_model, sample_gibbs
-from tests.statistical import assert_mean_within
+from tests.statistical import assert_mean_within, assert_rejects
 
 
 @numba.njit
@@ -144,8 +144,9 @@ def test_sums_of_three_categories_have_expected_means(centres, variances, total)
     for j in range(3):
         assert_mean_within(batch_means(draws[None, :, j], 200), expected[j])
     moved = (centres[0], centres[1] * 1.05, centres[2] * 0.95)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2])
+    assert_rejects(
+        assert_mean_within, batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2]
+    )
 
 
 @pytest.mark.slow
@@ -190,11 +191,9 @@ def test_binomial_chain_has_expected_stationary_moments():
     )
     assert_mean_within(batch_means(draws), first)
     assert_mean_within(batch_means(draws**2), second)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws), stationary_moments(prior, n, noisy, 1.05 * noise_scale)[0])
+    assert_rejects(assert_mean_within, batch_means(draws), stationary_moments(prior, n, noisy, 1.05 * noise_scale)[0])
     exact = binomial_mixture(prior, n, noisy, noise_scale)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws), exact.mean())
+    assert_rejects(assert_mean_within, batch_means(draws), exact.mean())
 
 
 @pytest.mark.slow
@@ -224,8 +223,7 @@ def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
     draws = sample_gibbs(np.random.default_rng(8), "binomial", (10, 10), n, [noisy], noise_scale, n_draws=50_000)
     exact = binomial_mixture((10, 10), n, noisy, noise_scale)
     assert_distribution(draws, exact.cdf, 0.003)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_distribution(draws, lambda x: exact.cdf(0.95 * x), 0.003)
+    assert_rejects(assert_distribution, draws, lambda x: exact.cdf(0.95 * x), 0.003)
 
 
 @pytest.mark.parametrize("n", [100, 1_000_000])
@@ -309,31 +307,15 @@ ALLOWED = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"family": "cauchy"}, "family must be one of binomial, multinomial"),
-        ({"prior": (1, 0)}, "prior"),
-        ({"prior": (1, 1, 1)}, "prior"),
-        ({"n": 0}, "n must be an integer >= 1"),
-        ({"n": 2.5}, "n must be an integer >= 1"),
         ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
         ({"noisy_statistics": [3.0, 7.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
         ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
-        ({"noise_scale": 0.0}, "scale must be a finite number > 0"),
-        ({"noise_scale": np.inf}, "scale must be a finite number > 0"),
-        ({"n_draws": 0}, "n_draws must be an integer >= 1"),
-        ({"n_chains": 0}, "n_chains must be an integer >= 1"),
-        ({"n_burn_in": -1}, "n_burn_in must be an integer >= 0"),
-        ({"n_burn_in": 1.5}, "n_burn_in must be an integer >= 0"),
         ({"noise_scale": 1e200}, r"at iteration 0 with .*scale=1e\+200"),
     ],
 )
 def test_invalid_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         sample_gibbs(np.random.default_rng(1), **{**ALLOWED, **change})
-
-
-def test_rng_must_be_a_generator():
-    with pytest.raises(ValueError, match="rng must be a numpy Generator for chains"):
-        sample_gibbs(7, **ALLOWED)
 
 
 def test_index_of_failed_iteration_counts_all_chains():

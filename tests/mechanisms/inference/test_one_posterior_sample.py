@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.inference.one_posterior_sample import EDGE, N_DRAWS, OnePosteriorSampling
-from tests.statistical import assert_mean_within
+from tests.statistical import assert_mean_within, assert_rejects
 
 METHODS = ["ops", "ops-likelihood"]
 LOG_ODDS = math.log(9)
@@ -137,8 +137,7 @@ def test_draws_have_the_mean_of_the_truncated_distribution():
     within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (distribution, shifted)]
     expected = distribution.mean() * within[1] / within[0]
     assert_mean_within(draws, expected)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(draws, 1.05 * expected)
+    assert_rejects(assert_mean_within, draws, 1.05 * expected)
 
 
 def test_only_published_form_is_over_dispersed():
@@ -157,8 +156,6 @@ def test_only_published_form_is_over_dispersed():
     ("arguments", "message"),
     [
         (("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0"),
-        (("ops", (1, 1), 0, 1.0), "n must be an integer >= 1, got 0"),
-        (("ops", (1, 1), 10, 0.0), "epsilon must be a finite number > 0, got 0"),
     ],
 )
 def test_invalid_mechanisms_raise(arguments, message):

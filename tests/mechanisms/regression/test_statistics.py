@@ -13,7 +13,7 @@ from mechanisms.regression.statistics import (
     partition_statistics,
     simulate_statistics,
 )
-from tests.statistical import assert_mean_within
+from tests.statistical import assert_mean_within, assert_rejects
 
 
 def rows(n=60, p=2, offset=0.0, seed=0):
@@ -82,8 +82,7 @@ def test_every_row_is_equally_likely_to_be_in_a_partition():
     rng = np.random.default_rng(3)
     first = np.array([draw_partition(rng, 7, 3)[0] for _ in range(4000)])
     assert_mean_within(first == 0, 4 / 7)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(first == 0, 1 / 2)
+    assert_rejects(assert_mean_within, first == 0, 1 / 2)
 
 
 def bartlett(rng, m, slope, error_std, size):
@@ -133,8 +132,6 @@ def test_statistics_depend_only_on_generator():
         (lambda: partition_statistics([[1.0]], [1.0], [-1], 2), "from 0 to 1"),
         (lambda: partition_statistics([[1.0]], [1.0], [0.5], 2), "partitions must be integers"),
         (lambda: partition_sizes(10, 11), "size must be at most n = 10, got 11"),
-        (lambda: partition_sizes(10, 0), "size must be"),
-        (lambda: partition_sizes(0, 1), "n must be"),
     ],
 )
 def test_invalid_input_raises(call, message):

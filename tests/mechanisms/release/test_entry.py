@@ -159,6 +159,7 @@ def test_rehearsal_enters_nothing_and_calls_no_hook(name, path, events):
         lambda **how: publish_bounds(np.append(np.ones(500), np.nan), 1.0, **how),
         lambda **how: publish_bounds(np.full(20, SECRET), 1.0, **how),
         lambda **how: publish_counts("k-norm", [40, -1, 10], 1.0, **how),
+        lambda **how: publish_counts("smooth", [40, 25, 10], 1.0, **how),
         lambda **how: publish_counts("k-norm", [40, 25, 10], 1e-7, **how),
         lambda **how: publish_counts("geometric-projected", [40, 25, 10], 1e-18, **how),
         lambda **how: publish_counts("discrete-gaussian", [40, 25, 10], 1.0, 1e-260, **how),

@@ -31,7 +31,7 @@ from mechanisms.tables import (
 )
 from mechanisms.tables.solve import solve
 from mechanisms.tables.tilts import Leaves
-from tests.statistical import assert_frequencies
+from tests.statistical import assert_frequencies, assert_rejects
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 3.0)
@@ -460,8 +460,6 @@ def test_bad_input_is_refused_in_one_line(change, message):
 
 def test_invalid_arguments_of_priors_and_formats_are_refused():
     for call, message in [
-        (lambda: negative_binomial(0, 1), "shape must be"),
-        (lambda: poisson(-1), "mean must be"),
         (lambda: uniform(-1), "upper must be"),
         (lambda: dirichlet_multinomial([1, -1]), "alpha must be"),
         (lambda: Suppressed(0), "threshold must be"),
@@ -598,8 +596,7 @@ def test_draws_of_three_hundred_leaves_follow_their_marginals():
         counts = np.bincount(draws[:, node] - support[0], minlength=support.size)
         assert_frequencies(counts, p)
         wrong = p * np.exp(0.1 * (support - posterior.mean()[node]) / posterior.std()[node])
-        with pytest.raises(AssertionError, match="chi-square"):
-            assert_frequencies(counts, wrong / wrong.sum())
+        assert_rejects(assert_frequencies, counts, wrong / wrong.sum())
     below = posterior.shares(305)
     ratio = draws[:, below.children] / np.maximum(draws[:, 305], 1)[:, None]
     known = ratio[draws[:, 305] > 0]
