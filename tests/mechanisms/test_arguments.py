@@ -193,10 +193,7 @@ CALLS = {
     ),
     "require_solvable": (require_solvable, {"n": 3, "k": 3}),
     "require_hamming": (require_hamming, {"n": 3, "k": 3}),
-    "calibrate_hamming": (
-        lambda n, k, resolved: calibrate_hamming(n, k, resolved),
-        {"n": 3, "k": 3, "resolved": 1.0},
-    ),
+    "calibrate_hamming": (lambda n, k, resolved: calibrate_hamming(n, k, resolved), {"n": 3, "k": 3, "resolved": 1.0}),
     "hamming_loss": (
         lambda inverse_temperature, **how: hamming_loss(**how, inverse_temperature=inverse_temperature)[0],
         {"n": 3, "k": 3, "inverse_temperature": 1.0},
@@ -393,10 +390,7 @@ CALLS = {
         lambda n_rows, n_partitions: keyed_partition(RNG, n_rows, n_partitions).n_partitions,
         {"n_rows": 9, "n_partitions": 3},
     ),
-    "partition_probability": (
-        m.partition_probability,
-        {"name": "normality", "n_partitions": 3, "epsilon": 1.0},
-    ),
+    "partition_probability": (m.partition_probability, {"name": "normality", "n_partitions": 3, "epsilon": 1.0}),
     "PartitionProbability.guarantee": (
         lambda n_releases: m.partition_probability("normality", 5, 1.0).guarantee(n_releases),
         {"n_releases": 3},

@@ -38,12 +38,7 @@ from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_di
 from mechanisms.regression.posterior import CoefficientPosterior
 from studies.report.papers import PAPERS
 from tests.mechanisms.inference.enumeration import binomial_mixture
-from tests.mechanisms.inference.laplace import (
-    conjugate_posterior,
-    marginal_posterior,
-    naive_statistics,
-    sample_gibbs,
-)
+from tests.mechanisms.inference.laplace import conjugate_posterior, marginal_posterior, naive_statistics, sample_gibbs
 
 REGISTRIES = {
     "counts": MECHANISMS,

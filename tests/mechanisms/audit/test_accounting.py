@@ -160,10 +160,7 @@ def test_approximate_guarantee_equals_its_worst_case(times):
 @pytest.mark.parametrize(
     ("message", "source"),
     [
-        (
-            r"source must have an event, got \(2, 0.5\)-RDP; add divergences per order",
-            RenyiGuarantee(2, 0.5),
-        ),
+        (r"source must have an event, got \(2, 0.5\)-RDP; add divergences per order", RenyiGuarantee(2, 0.5)),
         ("source must be a guarantee, profile or noisy counts, got str; pass", "laplace"),
     ],
 )

@@ -110,18 +110,12 @@ def test_ledger_contains_no_counts():
         ),
         ("times must be an integer >= 1, got 0; pass", lambda ledger: ledger.spend(Guarantee(1.0), 0)),
         ("times must be an integer >= 1, got 1.5; pass", lambda ledger: ledger.spend(Guarantee(1.0), 1.5)),
-        (
-            r"source must have an event, got \(2, 0.5\)-RDP",
-            lambda ledger: ledger.spend(RenyiGuarantee(2, 0.5)),
-        ),
+        (r"source must have an event, got \(2, 0.5\)-RDP", lambda ledger: ledger.spend(RenyiGuarantee(2, 0.5))),
         (
             "releases must have one relation .*; use one ledger each",
             lambda ledger: ledger.spend(Guarantee(1.0)).spend(Guarantee(1.0, 0.0, ADDED)),
         ),
-        (
-            "a guarantee must be proved",
-            lambda ledger: ledger.spend(Guarantee(1.0, 1e-8, status=Status.CONJECTURED)),
-        ),
+        ("a guarantee must be proved", lambda ledger: ledger.spend(Guarantee(1.0, 1e-8, status=Status.CONJECTURED))),
         (
             "delta must be 0 or in .1e-12, 1., got 1e-15",
             lambda ledger: ledger.spend(ConcentratedGuarantee(0.1)).epsilon(1e-15),

@@ -16,13 +16,7 @@ from tests.mechanisms.inference.laplace import statistic
 REPLACED, ADDED = Neighbouring
 BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
 CASES = list(itertools.product(FAMILIES, Neighbouring))
-SENSITIVITIES = {
-    "binomial": (1, 1),
-    "multinomial": (2, 1),
-    "exponential": (3, 3),
-    "poisson": (9, 9),
-    "normal": (3, 2),
-}
+SENSITIVITIES = {"binomial": (1, 1), "multinomial": (2, 1), "exponential": (3, 3), "poisson": (9, 9), "normal": (3, 2)}
 
 
 @pytest.mark.parametrize(("name", "relation"), CASES)

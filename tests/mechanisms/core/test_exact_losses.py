@@ -209,12 +209,7 @@ def unpruned(context, distributions):
 
 
 @pytest.mark.slow
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n_datasets=st.integers(2, 7),
-    n_outputs=st.integers(2, 6),
-    zeros=st.booleans(),
-)
+@given(seed=st.integers(0, 2**32 - 1), n_datasets=st.integers(2, 7), n_outputs=st.integers(2, 6), zeros=st.booleans())
 @settings(deadline=None, derandomize=True, max_examples=150)
 def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)

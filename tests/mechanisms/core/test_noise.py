@@ -84,9 +84,7 @@ def test_values_outside_the_support_have_probability_zero():
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian"),
-    ],
+    [(lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian")],
 )
 def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):

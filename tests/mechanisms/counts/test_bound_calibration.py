@@ -304,9 +304,7 @@ def test_extreme_priors_give_finite_scales(prior):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (([1, 1], 5_001, 1.0), r"at most 5,000 records for a scale calibrated by proof, got 5,001 \(n = 5001, k = 2\)"),
-    ],
+    [(([1, 1], 5_001, 1.0), r"at most 5,000 records for a scale calibrated by proof, got 5,001 \(n = 5001, k = 2\)")],
 )
 def test_invalid_input_raises(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:

@@ -17,11 +17,7 @@ from mechanisms import (
 )
 from mechanisms.core.conjugate import posterior
 from mechanisms.core.conversions import concentrated_epsilon
-from mechanisms.counts.discrete_gaussian import (
-    calibrate_noise_std,
-    loss_distribution,
-    omitted_mass,
-)
+from mechanisms.counts.discrete_gaussian import calibrate_noise_std, loss_distribution, omitted_mass
 from tests.mechanisms.counts.constructors import discrete_gaussian_counts, draw_vectors, vectors_from
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 

@@ -6,13 +6,7 @@ import pytest
 
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.counts.hamming import (
-    _loss_sums,
-    _normaliser,
-    calibrate_hamming,
-    hamming_loss,
-    require_hamming,
-)
+from mechanisms.counts.hamming import _loss_sums, _normaliser, calibrate_hamming, hamming_loss, require_hamming
 from tests.mechanisms.counts.constructors import hamming_mechanism
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.noise import Noise
-from mechanisms.counts.k_norm import (
-    count_classes,
-    count_vectors,
-    k_norm_log_normaliser,
-    lattice_classes,
-)
+from mechanisms.counts.k_norm import count_classes, count_vectors, k_norm_log_normaliser, lattice_classes
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from

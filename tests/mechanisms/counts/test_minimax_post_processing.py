@@ -9,11 +9,7 @@ from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.counts import minimax_post_processing as module
 from mechanisms.counts.k_norm import lattice_classes
-from mechanisms.counts.minimax_post_processing import (
-    MAX_EPSILON,
-    SLACK,
-    require_post_processable,
-)
+from mechanisms.counts.minimax_post_processing import MAX_EPSILON, SLACK, require_post_processable
 from mechanisms.counts.optimal import optimal_distribution
 from tests.mechanisms.counts.constructors import convert, k_norm_counts
 

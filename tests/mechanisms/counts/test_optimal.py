@@ -9,12 +9,7 @@ from scipy.optimize import linprog
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
-from mechanisms.counts.optimal import (
-    MAX_EPSILON,
-    MAX_VARIABLES,
-    optimal_distribution,
-    require_solvable,
-)
+from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
 
 PROBLEMS = [

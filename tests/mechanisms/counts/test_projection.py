@@ -119,10 +119,7 @@ def test_permuted_data_have_equal_means(noise):
     ("call", "message"),
     [
         (lambda: Noise("gaussian", 1.0).rounded, "noise must be laplace or geometric to be"),
-        (
-            lambda: projected_counts(np.ones(6), np.full(6, 50), 2.0, "laplace").expected_hellinger(),
-            "noisy vectors",
-        ),
+        (lambda: projected_counts(np.ones(6), np.full(6, 50), 2.0, "laplace").expected_hellinger(), "noisy vectors"),
         (lambda: projected_counts(np.ones(3), [300, 0, 0], 2.0, "geometric").log_pmf(), "noisy vectors"),
     ],
 )

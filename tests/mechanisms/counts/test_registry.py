@@ -19,12 +19,7 @@ from mechanisms.counts.hamming import calibrate_hamming
 from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
-from mechanisms.counts.sensitivity import (
-    global_sensitivity,
-    local_sensitivity,
-    smooth_sensitivity,
-    varying_sensitivity,
-)
+from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 NAMES = list(MECHANISMS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mechanisms import Guarantee, Mechanism, geometric_counts
+from mechanisms import Guarantee, Mechanism
 from pipeline import open_results, run
 from studies import STUDIES
 from studies.counts.hellinger_accuracy import with_mechanisms
@@ -23,11 +23,6 @@ def sampled(scale=1.0):
         return np.stack([first, n - first], axis=1)
 
     return Mechanism("mine", "Mine.", sampler=sampler, guarantee=lambda epsilon, delta: Guarantee(epsilon, 0.0))
-
-
-def geometric_pmf(scale):
-    release = geometric_counts(PRIOR, COUNTS, scale)
-    return np.exp(release.log_prob(np.stack([np.arange(51), 50 - np.arange(51)], axis=1)))
 
 
 def test_sampler_is_compared_in_a_study(tmp_path):

@@ -225,10 +225,7 @@ def test_draws_of_three_categories():
             lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_distribution(2),
             "prior must have 2 categories",
         ),
-        (
-            lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).at((1, 1)),
-            "counts must sum to 5",
-        ),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).at((1, 1)), "counts must sum to 5"),
     ],
 )
 def test_invalid_arguments_raise(call, message):

@@ -104,12 +104,7 @@ def test_candidate_records():
     np.testing.assert_allclose(np.linalg.norm(circle[:, :2], axis=1), np.repeat([0.05, 0.5], 8), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dimension": 3}, "x must have 1 or 2 dimensions, got 3"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [({"dimension": 3}, "x must have 1 or 2 dimensions, got 3")])
 def test_invalid_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         limiting_case(**{"beta": 1.0, "dimension": 1, **change})

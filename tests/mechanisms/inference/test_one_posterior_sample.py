@@ -152,12 +152,7 @@ def test_only_published_form_is_over_dispersed():
     assert distances["ops-likelihood"] < 0.06
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [(("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")])
 def test_invalid_mechanisms_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         one_posterior_sampling(*arguments)

@@ -11,13 +11,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from mechanisms import (
-    Guarantee,
-    Posterior,
-    ReleasePosterior,
-    posterior_from_release,
-    private_posterior,
-)
+from mechanisms import Guarantee, Posterior, ReleasePosterior, posterior_from_release, private_posterior
 from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
@@ -429,10 +423,7 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("data must have shape", {"records": 1}),
         ("data must have shape .n,., n >= 1, got .0,.", {"records": []}),
         ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
-        (
-            "prior must have 2 numbers, got",
-            {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)},
-        ),
+        ("prior must have 2 numbers, got", {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)}),
         ("data must be finite numbers >= 0 for", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
         ("family must be one of", {"family": "cauchy"}),
         ("prior .*must be", {"prior": (0, 1)}),

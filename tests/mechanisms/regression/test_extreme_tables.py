@@ -207,12 +207,7 @@ def test_extreme_tables_without_a_substitute_have_invalid_posteriors():
 
 @pytest.mark.parametrize(
     ("name", "prior"),
-    [
-        ("eigh", FlatPrior()),
-        ("eigh", ConjugatePrior()),
-        ("svd", ConjugatePrior()),
-        ("svd", SemiConjugatePrior()),
-    ],
+    [("eigh", FlatPrior()), ("eigh", ConjugatePrior()), ("svd", ConjugatePrior()), ("svd", SemiConjugatePrior())],
 )
 def test_matrix_without_a_decomposition_leaves_other_partitions_unchanged(monkeypatch, name, prior):
     """If iterations for one matrix of a stack do not converge, its partition alone has the substitute."""

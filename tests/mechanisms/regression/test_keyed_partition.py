@@ -108,10 +108,7 @@ def test_positions_within_a_partition_are_uniform():
 
 @pytest.mark.parametrize(
     ("message", "n", "m"),
-    [
-        ("n_rows must be an integer", MOST_ROWS + 1, 1),
-        ("n_partitions must be .* got 6; choose another", 5, 6),
-    ],
+    [("n_rows must be an integer", MOST_ROWS + 1, 1), ("n_partitions must be .* got 6; choose another", 5, 6)],
 )
 def test_invalid_sizes_raise(message, n, m):
     with pytest.raises(ValueError, match=message):

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.regression.partition_probability import (
-    PROBABILITY_METHODS,
-    partition_probability,
-    score_slope,
-)
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability, score_slope
 from tests.statistical import assert_mean_within, assert_rejects
 
 PRIVATE = [name for name, method in PROBABILITY_METHODS.items() if method.is_private]

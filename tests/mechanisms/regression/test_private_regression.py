@@ -168,10 +168,7 @@ def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
             {"epsilon": 1e-4},
             "300 records must be enough for 1 features at this epsilon, got expected intervals with at",
         ),
-        (
-            {"method": "naive"},
-            r"method must be one of normal-covariates, .*, got naive",
-        ),
+        ({"method": "naive"}, r"method must be one of normal-covariates, .*, got naive"),
         ({"method": "data-augment"}, "data-augmentation"),
         ({"rehearsal_seed": -1}, "rehearsal_seed must be an integer >= 0, got -1"),
     ],

@@ -1,7 +1,5 @@
 """Tests of sufficient statistics: exact moments, chunks, and the distribution of simulated statistics."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,6 +11,7 @@ from mechanisms.regression.statistics import (
     partition_statistics,
     simulate_statistics,
 )
+from tests.mechanisms.regression.scaled_records import exact_scatter
 from tests.statistical import assert_mean_within, assert_rejects
 
 
@@ -22,27 +21,21 @@ def rows(n=60, p=2, offset=0.0, seed=0):
     return x, 1.0 + x.sum(axis=1) + rng.standard_normal(n), rng.integers(4, size=n)
 
 
-def exact_scatter(x, y):
-    """Return Σ (z − z̄)(z − z̄)ᵀ in rational arithmetic."""
-    z = [[Fraction(value) for value in row] for row in np.column_stack([x, y]).tolist()]
-    means = [sum(column) / len(z) for column in zip(*z, strict=True)]
-    d = range(len(means))
-    return [[float(sum((row[i] - means[i]) * (row[j] - means[j]) for row in z)) for j in d] for i in d]
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 def test_moments_equal_rational_arithmetic(offset):
     """The scatter agrees with rational arithmetic, even for a column near 1e8, where raw moments lose all digits."""
     x, y, labels = rows(offset=offset)
     found = partition_statistics(x, y, labels)
     for j in range(4):
-        expected = exact_scatter(x[labels == j], y[labels == j])
+        expected = exact_scatter(np.column_stack([x, y])[labels == j])
         np.testing.assert_allclose(found.scatter[j], expected, rtol=1e-12, atol=1e-11)
         np.testing.assert_allclose(found.means[j, :2], x[labels == j].mean(axis=0), rtol=4e-16, atol=1e-15)
-    np.testing.assert_allclose(found.pool().scatter, exact_scatter(x, y), rtol=1e-8 if offset else 1e-12)
+    np.testing.assert_allclose(
+        found.pool().scatter, exact_scatter(np.column_stack([x, y])), rtol=1e-8 if offset else 1e-12
+    )
     z = np.column_stack([x, y])
     raw = z.T @ z - np.outer(z.sum(axis=0), z.sum(axis=0)) / len(z)
-    assert np.allclose(raw, exact_scatter(x, y), rtol=1e-3) == (offset == 0)
+    assert np.allclose(raw, exact_scatter(np.column_stack([x, y])), rtol=1e-3) == (offset == 0)
 
 
 @pytest.mark.parametrize("ends", [(7, 11, 60), (60,), (1, 2, 3, 59, 60)])
