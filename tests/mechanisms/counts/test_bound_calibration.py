@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.audit.counts import audit_counts
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import bound_calibration
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
@@ -261,21 +260,6 @@ def test_loss_exceeds_epsilon_without_the_factor(prior, n, epsilon):
     bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
     assert everything.loss(epsilon, reciprocals(scale, everything)) < epsilon
     assert everything.loss(epsilon, bare) > 1.005 * epsilon
-
-
-@pytest.mark.parametrize(
-    ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
-)
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
-def test_registered_mechanism_satisfies_its_guarantee(prior, n, epsilon):
-    found = audit_counts("varying-bound", prior, n, epsilon)
-    assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
-    assert found.epsilon < epsilon
-    counts = balanced_counts(n, len(prior))
-    release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
-    assert release.inverse_temperature == pytest.approx(
-        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
-    )
 
 
 def test_scale_is_cached():

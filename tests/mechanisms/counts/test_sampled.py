@@ -1,4 +1,4 @@
-"""Tests of mechanisms that have only a sampler: draws, comparison in a study, and rejected audits."""
+"""Test of a mechanism that has only a sampler, in a study."""
 
 import math
 from dataclasses import replace
@@ -10,8 +10,6 @@ from pipeline import open_results, run
 from studies import STUDIES
 from studies.counts.hellinger_accuracy import with_mechanisms
 from tests.statistical import assert_mean_within, assert_rejects
-
-PRIOR, COUNTS = np.ones(2), np.array([30, 20])
 
 
 def sampled(scale=1.0):

@@ -249,6 +249,7 @@ def test_invalid_counts_raise(counts):
         (("diffused", (1, 1), 5, 0.5, (1, 2, 3)), "public_counts must be 2 integers"),
         (("diffused", (1, 1), 5, 0.5, (1, -2)), "public_counts must be 2 integers"),
         (("diffused", (1, 1), 5, 0.5, (1, 0.5)), "public_counts must be 2 integers"),
+        *((("direct", (1, 1), 3, 1, (each, 0)), "< 2\\*\\*53") for each in (1e30, 2.0**53, math.inf, math.nan)),
     ],
 )
 def test_invalid_mechanisms_raise(arguments, message):

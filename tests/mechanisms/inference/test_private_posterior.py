@@ -140,16 +140,6 @@ def test_intervals_that_ignore_the_noise_do_not_cover(name, outside):
     assert_rejects(assert_mean_within, coverage(name, outside, 0.1, 5.0), 0.8)
 
 
-@pytest.mark.slow
-def test_intervals_of_real_releases_cover_the_parameter():
-    rng, covered = np.random.default_rng(4), []
-    for theta in rng.gamma(6.0, size=150) / 2.0:
-        found = private_posterior(rng.poisson(theta, 12), "poisson", (6, 2), 0.8, bounds=(1, 6), outside="clamp")
-        low, high = found.interval(0.8)
-        covered.append(float(low <= theta <= high))
-    assert stats.binomtest(int(sum(covered)), len(covered), 0.8).pvalue > 1e-6
-
-
 @pytest.mark.filterwarnings("ignore:the release of 6 records lies between 0 and 1")
 @pytest.mark.parametrize(("name", "outside"), BOUNDED)
 def test_release_has_a_guarantee_and_inference_assumes_its_noise(name, outside):
@@ -367,31 +357,10 @@ def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("family must be one of binomial, .*got 'cauchy'", {"family": "cauchy"}),
-        ("family must be one of binomial, .*got 3", {"family": 3}),
-        ("prior .*must be", {"prior": (0, 1)}),
-        ("prior must have 2 numbers", {"prior": (1, 1, 1)}),
-        ("prior must have 2 numbers", {"prior": "flat"}),
-        ("n must be an integer", {"n": 0}),
-        ("n must be an integer", {"n": 2.5}),
-        ("epsilon must be a finite number > 0", {"epsilon": 0.0}),
-        ("epsilon must be a finite number > 0", {"epsilon": "one"}),
-        ("bounds must be None", {"bounds": (0, 1)}),
-        ("bounds must be two numbers", {"family": "poisson"}),
-        ("bounds must be integers", {"family": "poisson", "bounds": (0, 1.5)}),
-        ("lower bound must be >= 0", {"family": "exponential", "bounds": (-1, 1)}),
         (
             "noise must be one of laplace, geometric, k-norm with epsilon, got 'gaussian'; pass Noise",
             {"noise": "gaussian"},
         ),
-        (
-            "noise must be laplace or gaussian",
-            {"family": "normal", "variance": 1, "bounds": (0, 1), "noise": "geometric"},
-        ),
-        ("family must be multinomial for k-norm noise", {"noise": "k-norm"}),
-        ("outside must be drop or clamp", {"outside": "ignore"}),
-        ("noisy_statistics must be finite, of shape", {"y": [1.0, 2.0]}),
-        ("noisy_statistics must be finite", {"y": np.nan}),
         ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
         ("y must be an array of real numbers", {"y": "12"}),
         (
@@ -423,14 +392,7 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("data must have shape", {"records": 1}),
         ("data must have shape .n,., n >= 1, got .0,.", {"records": []}),
         ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
-        ("prior must have 2 numbers, got", {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)}),
         ("data must be finite numbers >= 0 for", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
-        ("family must be one of", {"family": "cauchy"}),
-        ("prior .*must be", {"prior": (0, 1)}),
-        ("epsilon must be a finite number > 0", {"epsilon": -1.0}),
-        ("bounds must be None", {"bounds": (0, 1)}),
-        ("bounds must be two numbers", {"family": "normal", "variance": 1}),
-        ("outside must be drop or clamp", {"outside": None}),
         ("bounds must be at most 1e\\+50", {"family": "normal", "variance": 1, "bounds": (-1e51, 0)}),
         ("got masked entries", {"records": np.ma.array([0, 1, 1], mask=[0, 1, 0])}),
         ("invalid value in row 1", {"records": [0, 10**400]}),
