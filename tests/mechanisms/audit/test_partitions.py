@@ -14,6 +14,7 @@ from mechanisms.regression.partition_probability import PROBABILITY_METHODS, par
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.statistics import partition_statistics
+from tests.mechanisms.refusals import assert_refused
 
 M, SIZE = 8, 30
 PRIORS = {
@@ -150,5 +151,4 @@ def test_joint_loss_of_bounds_and_mean():
     ],
 )
 def test_unsupported_mechanisms_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

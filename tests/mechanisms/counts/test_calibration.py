@@ -9,6 +9,7 @@ from mechanisms.counts import calibration
 from mechanisms.counts.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
+from tests.mechanisms.refusals import assert_refused
 
 RULES = (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL)
 CASES = [
@@ -187,8 +188,7 @@ def test_invalid_bounds_on_normalisers_change_decisions():
 
 
 def test_sensitivity_at_another_number_of_records_raises():
-    with pytest.raises(ValueError, match="counts must sum to 20, got 3"):
-        calibrate(Rule.SMOOTH, [1, 1], 20, 1.0).sensitivity([1, 2])
+    assert_refused(lambda: calibrate(Rule.SMOOTH, [1, 1], 20, 1.0).sensitivity([1, 2]), "counts must sum to 20, got 3")
 
 
 @pytest.mark.parametrize(
@@ -203,19 +203,15 @@ def test_sensitivity_at_another_number_of_records_raises():
     ],
 )
 def test_invalid_input_raises(arguments, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        calibrate(*arguments)
-    assert "\n" not in str(caught.value)
+    assert_refused(lambda: calibrate(*arguments), message)
 
 
 def test_numbers_of_candidates_and_records_are_limited():
     require_calibratable(MAX_RECORDS, 2)
-    with pytest.raises(ValueError, match="at most 10,000 records"):
-        require_calibratable(MAX_RECORDS + 1, 2)
+    assert_refused(lambda: require_calibratable(MAX_RECORDS + 1, 2), "at most 10,000 records")
     assert count_candidates(314, 3) < MAX_CALIBRATED < count_candidates(315, 3)
     require_calibratable(314, 3)
-    with pytest.raises(ValueError, match="at most 50,000 candidates"):
-        require_calibratable(315, 3)
+    assert_refused(lambda: require_calibratable(315, 3), "at most 50,000 candidates")
     for rule in RULES:
         with pytest.raises(ValueError, match="at most 50,000 candidates"):
             MECHANISMS[f"{rule.value}-exact"].validate([1.0] * 3, [400, 0, 0], 1.0, 1e-8)

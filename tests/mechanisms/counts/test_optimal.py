@@ -11,6 +11,7 @@ from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
 from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
+from tests.mechanisms.refusals import assert_refused
 
 PROBLEMS = [
     ((1.0, 1.0), 1),
@@ -154,9 +155,6 @@ def test_invalid_input_raises():
     for n, k in ((141, 2), (21, 3), (13, 4), (10**6, 4)):
         with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
             require_solvable(n, k)
-    with pytest.raises(ValueError, match="equal prior entries"):
-        optimal_distribution((1.0, 2.0), 139, 1.0)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        optimal_distribution((1.0, 1.0), 2, -1.0)
-    with pytest.raises(ValueError, match="n must be an integer"):
-        optimal_distribution((1.0, 1.0), 0, 1.0)
+    assert_refused(lambda: optimal_distribution((1.0, 2.0), 139, 1.0), "equal prior entries")
+    assert_refused(lambda: optimal_distribution((1.0, 1.0), 2, -1.0), "epsilon must be")
+    assert_refused(lambda: optimal_distribution((1.0, 1.0), 0, 1.0), "n must be an integer")

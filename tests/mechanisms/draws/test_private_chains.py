@@ -24,6 +24,7 @@ from mechanisms.draws.langevin import (
 )
 from mechanisms.draws.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.draws.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
+from tests.mechanisms.refusals import assert_refused
 
 
 def gaussian_delta(mu, epsilon):
@@ -299,8 +300,7 @@ def test_bad_input_is_refused():
         (lambda: plan_intervals(last_langevin(10**6, 0.1, 1.0, 1e-6), 2), "at most 0.143"),
         (lambda: langevin_chain(9, 1.0, 2, 0.01).sample(np.random.default_rng(), X, Y), "records must be 9"),
     ):
-        with pytest.raises(ValueError, match=match):
-            refused()
+        assert_refused(refused, match)
 
 
 def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():

@@ -11,6 +11,7 @@ from scipy import stats
 from mechanisms.core.noise import Noise
 from mechanisms.inference.methods import choose_method
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
 LAPLACE = Noise("laplace", 2.0)
@@ -71,8 +72,7 @@ def test_clamped_sums_have_the_expected_mean():
     ],
 )
 def test_invalid_models_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ReleaseModel(*arguments)
+    assert_refused(lambda: ReleaseModel(*arguments), message)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,7 @@ def test_invalid_models_raise(arguments, message):
     ],
 )
 def test_invalid_releases_raise(noise, y, message):
-    with pytest.raises(ValueError, match=message):
-        ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y)
+    assert_refused(lambda: ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y), message)
 
 
 RESTRICTED = {
@@ -120,8 +119,7 @@ def test_improbable_ranges_are_refused_before_any_draw():
         lambda: model.validate_release((0.0, 1.0), [40.0]),
         lambda: choose_method(model, (0.0, 1.0)),
     ):
-        with pytest.raises(ValueError, match=r"parameter_range must have a prior probability >= 0\.001"):
-            call()
+        assert_refused(call, r"parameter_range must have a prior probability >= 0\.001")
 
 
 def test_surprising_releases_are_flagged():

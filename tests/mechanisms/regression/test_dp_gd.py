@@ -10,6 +10,7 @@ from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.regression.adassp import AdaSSP
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, clipped_sums
+from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.regression.scaled_records import coverage, gram_from, least_squares, records_of
 
 
@@ -97,5 +98,4 @@ def test_intervals_cover(kind, epsilon, data_of):
 
 @pytest.mark.parametrize("kind", [AdaSSP, BinnedRegression, NoisyDescent])
 def test_invalid_delta_is_refused(kind):
-    with pytest.raises(ValueError, match="delta"):
-        kind.calibrated(2, 1.0, 0.0)
+    assert_refused(lambda: kind.calibrated(2, 1.0, 0.0), "delta")

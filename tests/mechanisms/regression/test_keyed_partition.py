@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.regression.keyed_partition import MOST_ROWS, KeyedPartition, keyed_partition
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_rejects
 
 SHAPES = [(1, 1), (7, 3), (8, 8), (1000, 7), (65_535, 16), (65_536, 1), (65_537, 100), (300_001, 300_001)]
@@ -111,5 +112,4 @@ def test_positions_within_a_partition_are_uniform():
     [("n_rows must be an integer", MOST_ROWS + 1, 1), ("n_partitions must be .* got 6; choose another", 5, 6)],
 )
 def test_invalid_sizes_raise(message, n, m):
-    with pytest.raises(ValueError, match=message):
-        draw(1, n, m)
+    assert_refused(lambda: draw(1, n, m), message)

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability, score_slope
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
 PRIVATE = [name for name, method in PROBABILITY_METHODS.items() if method.is_private]
@@ -153,5 +154,4 @@ def test_noiseless_methods_need_no_generator():
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

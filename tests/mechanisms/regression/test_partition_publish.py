@@ -21,6 +21,7 @@ from mechanisms.regression.partition_publish import (
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, SCALE_WINDOW, partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.release import CheckedRelease
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 NOISE = CheckedRelease(Guarantee(1.0), "test").enter()
@@ -171,5 +172,4 @@ def test_published_probabilities_have_the_stated_noise(name):
     ],
 )
 def test_invalid_input_raises(release, message):
-    with pytest.raises(ValueError, match=message):
-        release()
+    assert_refused(release, message)

@@ -10,6 +10,7 @@ import pytest
 from mechanisms.audit.partitions import search_distributions
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_rejects
 
 
@@ -130,8 +131,7 @@ def test_number_of_draws_does_not_depend_on_values():
     ],
 )
 def test_invalid_parameters_raise(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        SparseVector(**({"n_values": 5, "epsilon": 1.0} | parameters))
+    assert_refused(lambda: SparseVector(**({"n_values": 5, "epsilon": 1.0} | parameters)), message)
 
 
 @pytest.mark.parametrize("noise_factor", [0.05, 0.3, 0.6, 0.74, 0.75, 1.0, 2.0])

@@ -11,6 +11,7 @@ from mechanisms.regression.statistics import (
     partition_statistics,
     simulate_statistics,
 )
+from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.regression.scaled_records import exact_scatter
 from tests.statistical import assert_mean_within, assert_rejects
 
@@ -128,5 +129,4 @@ def test_statistics_depend_only_on_generator():
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)
