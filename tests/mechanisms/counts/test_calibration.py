@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
 
-from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
+from mechanisms.core.conjugate import balanced_counts, count_candidates
 from mechanisms.counts import calibration
 from mechanisms.counts.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
 RULES = (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL)
@@ -28,33 +28,13 @@ CASES = [
 ]
 
 
-class Enumerated:
-    """All data sets of n records, with Hellinger distances, neighbours and local sensitivities by definition."""
-
-    def __init__(self, prior, n):
-        alpha = np.array(prior)
-        self.datasets = enumerate_candidates(n, alpha.size)
-        posteriors = alpha + self.datasets
-        log_beta = gammaln(posteriors).sum(axis=1)  # the parameters of all posteriors have equal sums
-        middle = gammaln((posteriors[:, None] + posteriors) / 2).sum(axis=-1)
-        affinity = np.exp(middle - (log_beta[:, None] + log_beta) / 2)
-        np.fill_diagonal(affinity, 1.0)
-        self.distances = np.sqrt(np.maximum(1 - affinity, 0))
-        self.moves = np.abs(self.datasets[:, None] - self.datasets).sum(axis=-1) // 2
-        self.pairs = np.argwhere(self.moves == 1)  # pairs in both directions
-        self.local = np.where(self.moves == 1, self.distances, 0).max(axis=1)
-
-    def scales(self, rule, gamma):
-        if rule is Rule.GLOBAL:
-            return np.full(len(self.datasets), self.local.max())
-        if rule is Rule.SMOOTH:
-            return (self.local * np.exp(-gamma * self.moves)).max(axis=1)
-        return 1 / (1 / self.local + gamma * self.moves).min(axis=1)
-
-    def loss(self, rate, scales):
-        log_pmf = -rate * self.distances / scales[:, None]
-        log_pmf -= np.log(np.exp(log_pmf).sum(axis=1, keepdims=True))
-        return max(float((log_pmf[c] - log_pmf[d]).max()) for c, d in self.pairs)
+def scales_of(everything, rule, gamma):
+    """Return the scale of each data set by the definition of a rule."""
+    if rule is Rule.GLOBAL:
+        return np.full(len(everything.datasets), everything.local.max())
+    if rule is Rule.SMOOTH:
+        return (everything.local * np.exp(-gamma * everything.moves)).max(axis=1)
+    return 1 / (1 / everything.local + gamma * everything.moves).min(axis=1)
 
 
 EPSILONS = [0.05, 0.7, 1.0, 6.0, 30.0]
@@ -72,11 +52,11 @@ def test_calibrated_loss_equals_epsilon(prior, n, rule, epsilon):
     assert (found.gamma == 0) == (rule is Rule.GLOBAL)
     assert epsilon * (1 - 1e-6) <= found.loss <= epsilon
     everything = Enumerated(prior, n)
-    scales = everything.scales(rule, found.gamma)
+    scales = scales_of(everything, rule, found.gamma)
     np.testing.assert_allclose([found.sensitivity(c) for c in everything.datasets], scales, rtol=1e-8)
-    loss = everything.loss(found.rate, scales)
+    loss = everything.loss(found.rate / scales)
     assert epsilon * (1 - 2e-6) <= loss <= epsilon * (1 + 1e-7)  # the log gammas of the reference have fewer digits
-    assert everything.loss(1.01 * found.rate, scales) > epsilon  # negative control
+    assert everything.loss(1.01 * found.rate / scales) > epsilon  # negative control
 
 
 @pytest.mark.parametrize(
@@ -108,13 +88,13 @@ def test_no_larger_rate_is_private(prior, n, epsilon, rule):
     """The loss exceeds ε at each larger rate on a grid; one rate would not suffice, as the loss may not be monotone."""
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
-    scales = everything.scales(rule, found.gamma)
+    scales = scales_of(everything, rule, found.gamma)
     scores = everything.distances / scales[:, None]
     brackets = [float(np.ptp(scores[d] - scores[c])) for c, d in everything.pairs]
     top = 2 * epsilon / max(brackets)
     assert found.rate <= top * (1 + 1e-9)
     grid = np.linspace(found.rate * (1 + 1e-6), top * 1.001, 300)
-    assert min(everything.loss(m, scales) for m in grid) > epsilon * (1 - 1e-9)
+    assert min(everything.loss(m / scales) for m in grid) > epsilon * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -122,7 +102,7 @@ def test_mechanism_has_the_calibrated_rate_at_every_data_set(rule):
     prior, n, epsilon = (0.5, 2.0, 2.0), 6, 0.8
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
-    scales = everything.scales(rule, found.gamma)
+    scales = scales_of(everything, rule, found.gamma)
     distributions = []
     for c, scale in zip(everything.datasets, scales, strict=True):
         release = MECHANISMS[f"{rule.value}-exact"].build(prior, c, epsilon, 1e-8)
@@ -163,7 +143,7 @@ def decisions(everything, scales, epsilon, too_small_slopes=False):
     def is_private(rate):
         if too_small_slopes:
             pruned._slopes = pruned._slopes / 2
-        found.append((pruned(rate), bool(everything.loss(rate, scales) <= epsilon)))
+        found.append((pruned(rate), bool(everything.loss(rate / scales) <= epsilon)))
         return found[-1][1]
 
     top = 2 * epsilon / gaps.sum(axis=1).max()
@@ -175,7 +155,7 @@ def decisions(everything, scales, epsilon, too_small_slopes=False):
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 30), ((0.3, 2.0, 5.0), 7), ((0.01, 100.0), 20)])
 def test_bounds_on_normalisers_do_not_change_decisions(prior, n, epsilon):
     everything = Enumerated(prior, n)
-    found = decisions(everything, everything.scales(Rule.SMOOTH, 0.05), epsilon)
+    found = decisions(everything, scales_of(everything, Rule.SMOOTH, 0.05), epsilon)
     np.testing.assert_array_equal(*found.T)
     assert set(found[:, 0]) == {True, False}
 
@@ -183,7 +163,7 @@ def test_bounds_on_normalisers_do_not_change_decisions(prior, n, epsilon):
 def test_invalid_bounds_on_normalisers_change_decisions():
     """With too small slopes, the lower bound on ln Z is invalid and hides pairs that exceed ε (negative control)."""
     everything = Enumerated((0.3, 2.0, 5.0), 7)
-    found = decisions(everything, everything.scales(Rule.SMOOTH, 0.05), 1.0, too_small_slopes=True)
+    found = decisions(everything, scales_of(everything, Rule.SMOOTH, 0.05), 1.0, too_small_slopes=True)
     assert (found[:, 0] & ~found[:, 1]).any()
 
 

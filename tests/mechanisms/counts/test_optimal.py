@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
 from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
 PROBLEMS = [
@@ -25,9 +26,8 @@ PROBLEMS = [
 
 def model(prior, n):
     """Return the data sets, the distances between their posteriors, and the pairs of neighbours."""
-    data_sets = enumerate_candidates(n, len(prior))
-    distance = np.array([hellinger(posterior(prior, c), posterior(prior, data_sets)) for c in data_sets])
-    return data_sets, distance, np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
+    everything = Enumerated(prior, n)
+    return everything.datasets, everything.distances, everything.pairs.T
 
 
 def plain_program(prior, n, epsilon):
