@@ -142,7 +142,7 @@ def _answer_condition(options: EstimateOptions, command: str, where: str | None,
     if levels is not None:
         rule = f"condition: {condition}; public levels: {levels}"
     elif not condition.is_ordered:
-        rule += "; --levels A,B,C checks the value against public ones"
+        rule += "; --levels A,B checks it against public ones"
     _answer(options, file, Question(command, where, rule=rule), partial(release_number, holds))
 
 
