@@ -105,6 +105,9 @@ Ledger = Annotated[str | None, option("FILE", "File with all releases from these
 Budget = Annotated[str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")]
 Yes = Annotated[bool, option("--yes", "Release without asking.")]
 RehearsalSeed = Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")]
+PrintedRelease = Annotated[
+    Path | None, option("FILE", "File with a release that --json printed; infer from it again, and spend nothing.")
+]
 Json = Annotated[bool, option("--json", "Print the release as JSON.")]
 
 

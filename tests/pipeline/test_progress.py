@@ -121,14 +121,14 @@ def test_several_studies_have_one_forecast(monkeypatch):
     run("t", 4.0, 5)  # interrupted by an error
     run("u", 4.0)
     lines = text.getvalue().splitlines()
-    assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, ETA estimating"
-    assert lines[1] == "s (of 3): 76 of 300 evaluations, 15 evaluations/s, 0 failed, ETA estimating"
-    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, ETA 0:00:15"  # 30 blocks of 1 s
+    assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, time left estimating"
+    assert lines[1] == "s (of 3), panel p: 76 of 300 evaluations, 15 evaluations/s, 0 failed, time left estimating"
+    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"  # 30 blocks of 1 s
     first = next(line for line in lines if line.startswith("u"))
     assert first.startswith("u (of 3): 136 of 236 evaluations")
-    assert first.endswith("ETA 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
-    assert lines[-1].startswith("u (of 3): 236 of 236 evaluations")
-    assert lines[-1].endswith("ETA 0:00:00")
+    assert first.endswith("time left 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
+    assert lines[-1].startswith("u (of 3), panel p: 236 of 236 evaluations")
+    assert lines[-1].endswith("time left 0:00:00")
 
 
 def test_receipt_after_the_bar_is_closed():

@@ -11,6 +11,7 @@ from mechanisms.core.protocols import Posterior
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal
+from tests.mechanisms.refusals import assert_refused
 
 BOUNDS = {"x": (10.0, 11.0), "y": (0.0, 4.0)}
 BOX = PublicBox(("x", "y"), (10.0, 0.0), (11.0, 4.0))
@@ -168,18 +169,14 @@ def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
             {"epsilon": 1e-4},
             "300 records must be enough for 1 features at this epsilon, got expected intervals with at",
         ),
-        (
-            {"method": "naive"},
-            r"method must be one of normal-covariates, .*, got naive",
-        ),
+        ({"method": "naive"}, r"method must be one of normal-covariates, .*, got naive"),
         ({"method": "data-augment"}, "data-augmentation"),
         ({"rehearsal_seed": -1}, "rehearsal_seed must be an integer >= 0, got -1"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     given = {"bounds": BOUNDS, "epsilon": 1.0, "rehearsal_seed": 1} | arguments
-    with pytest.raises(ValueError, match=message):
-        private_regression(*table(300), given.pop("bounds"), given.pop("epsilon"), **given)
+    assert_refused(lambda: private_regression(*table(300), given.pop("bounds"), given.pop("epsilon"), **given), message)
 
 
 def test_missing_values_are_refused():
