@@ -26,7 +26,9 @@ def stores(tmp_path_factory) -> dict[str, Path]:
         pipeline.run(study, folder / f"{name}.zarr", trials=300, panels=PANELS, values=VALUES, cluster=cluster)
         return folder / f"{name}.zarr"
 
-    (folder / "processes.yaml").write_text(yaml.safe_dump({"profiles": {"two": {**LOCAL_CLUSTER, "scale": 2}}}))
+    (folder / "processes.yaml").write_text(
+        yaml.safe_dump({"profiles": {"two": {**LOCAL_CLUSTER, "kwargs": {"n_workers": 2}}}})
+    )
     with Laboratory(folder) as lab:
         lab.start_cluster()
         clusters = {"threads": None, "processes": f"{folder}/processes.yaml", "address": lab.profile}
