@@ -41,9 +41,9 @@ from pipeline.execution.execute import execute
 from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.estimate import make_plan
-from pipeline.stores.commits import Planned
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # (cells, blocks per cell)
 SUMMARIES = ((10**6, 100), (10**7, 100), (10**7, 1))  # (trials in total, cells)
