@@ -355,7 +355,7 @@ def test_mechanisms_without_a_pmf_raise():
         "sampled", sampler=lambda rng, c, e, d, size: np.tile(c, (size, 1)), guarantee=lambda e, d: None
     )
     with pytest.raises(ValueError, match="has no pmf"):
-        audit_draws(sampled, PRIOR, DATASETS, 1.0, 1e-8, np.random.default_rng(1), 10.0)
+        audit_draws(sampled, PRIOR, DATASETS, 1.0, 1e-8, np.random.default_rng(1), 600.0)
 
 
 class OddCalls:

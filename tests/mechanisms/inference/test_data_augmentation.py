@@ -186,6 +186,7 @@ def test_update_of_unknown_variance_equals_quadrature():
     assert_mean_within(draws[:, 1], scale / (shape - 1))
 
 
+@pytest.mark.timing
 def test_time_per_iteration_is_linear_in_the_records():
     def seconds(n):
         model = ReleaseModel("exponential", n, Noise("laplace", 5.0), (0.1, 0.9))

@@ -296,10 +296,10 @@ def covered_mean(trials, **changes):
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_default_intervals_cover_the_mean_of_clamped_incomes(epsilon):
     """Coverage is near 95 %, within 5 standard errors; with a strong prior at the midpoint it is not."""
-    covered = covered_mean(60, epsilon=epsilon)
+    covered = covered_mean(30, epsilon=epsilon)
     error = 5 * np.sqrt(0.95 * 0.05 / covered.size)
     assert 0.93 - error <= covered.mean() <= min(0.98 + error, 1.0)
-    assert covered_mean(12, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
+    assert covered_mean(6, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
 
 
 def test_proportions_are_counts_divided_by_n():

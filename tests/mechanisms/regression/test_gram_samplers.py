@@ -63,10 +63,9 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
 
 
 @pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
-@pytest.mark.parametrize("n", [10, 100])
 @pytest.mark.slow
-def test_many_quantiles_are_uniform(method, n):
-    for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
+def test_many_quantiles_are_uniform(method):
+    for column in ranks(method, "laplace", 2, 100, 300, seed=2).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
 
 

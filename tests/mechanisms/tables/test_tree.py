@@ -605,6 +605,7 @@ def test_prior_far_from_the_counts_gives_a_posterior():
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_chain_of_twenty_thousand_nodes_is_linear_in_its_depth():
     """All nodes are measurements of one count and are multiplied; the search for tilts was quadratic in the depth."""
     y = np.random.default_rng(1).normal(40.0, 5.0, 20_000)
