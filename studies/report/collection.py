@@ -10,8 +10,8 @@ from typing import Any
 from pipeline import Erratum
 from pipeline.declare.claims import VERDICTS, Verdict
 from pipeline.errors import command
-from pipeline.stores.locations import normalise_location
-from pipeline.stores.provenance import now
+from pipeline.store.files.locations import normalise_location
+from pipeline.store.sessions.provenance import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
 from studies.report.page import Chapter, Judged, image_uri, render_figures, render_page, write_page, write_whole

@@ -20,7 +20,7 @@ import xarray as xr
 from pipeline import Claim, Figure, Finding, Panel, Study
 from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
-from pipeline.stores.locations import is_local
+from pipeline.store.files.locations import is_local
 from studies.claims import Summaries
 from studies.figures import Converter, Plot, describe_hidden, interactive, specify
 from studies.figures.defaults import default_figures

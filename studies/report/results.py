@@ -13,7 +13,7 @@ from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
 from pipeline.precision.goals import Reached, reached_precision
 from pipeline.results.verdicts import judge_store
 from pipeline.runs.resolve import study_of
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.claims import Summaries
 from studies.folders import configure, store_path
