@@ -123,7 +123,9 @@ def test_several_studies_have_one_forecast(monkeypatch):
     lines = text.getvalue().splitlines()
     assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, time left estimating"
     assert lines[1] == "s (of 3), panel p: 76 of 300 evaluations, 15 evaluations/s, 0 failed, time left estimating"
-    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"  # 30 blocks of 1 s
+    assert (
+        lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"
+    )  # 30 blocks of 1 s
     first = next(line for line in lines if line.startswith("u"))
     assert first.startswith("u (of 3): 136 of 236 evaluations")
     assert first.endswith("time left 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
