@@ -21,7 +21,7 @@ import pipeline
 from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
-from studies.report.page import Judged, RenderedFigure, fold, correction, lead_with
+from studies.report.page import Judged, RenderedFigure, correction, fold, lead_with
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
