@@ -29,8 +29,8 @@ from .runs.run import resume as resume
 from .runs.run import run as run
 from .runs.submission import cancel as cancel
 from .runs.submission import submit as submit
-from .stores.copies import compact as compact
-from .stores.copies import merge as merge
-from .stores.results import open_results as open_results
+from .store.copies.compact import compact as compact
+from .store.copies.merge import merge as merge
+from .store.datasets import open_results as open_results
 
 __version__: str

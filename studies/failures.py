@@ -10,9 +10,9 @@ from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 from pipeline.errors import command
-from pipeline.stores.commits import cause_of, without_rerun
-from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import cause_of, without_rerun
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore
 
 _TRIALS_AT_ONCE = 10_000  # maximum number of trials read at once
 

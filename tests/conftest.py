@@ -38,8 +38,8 @@ LONG = (
     "test_sampled.py", "test_output.py", "test_user_cluster.py",
 )  # fmt: skip
 
-# Files whose tests start clusters, servers or browsers and wait for them, so that they depend on the machine's timing.
-TIMING = (
+# Files whose tests start clusters, servers or browsers and wait for them, and can fail on a busy machine.
+WAITING = (
     "test_adaptive.py", "test_address.py", "test_cluster.py", "test_cluster_check.py", "test_execution.py",
     "test_faults.py", "test_foreign_stores.py", "test_isolate.py", "test_kill.py", "test_leftovers.py", "test_logs.py",
     "test_object_sessions.py", "test_page.py", "test_serve.py", "test_sessions.py", "test_slurm.py",
@@ -75,8 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Fast tests of mechanisms are grouped by folder, so that one process compiles the kernels which they share.
     """
     for item in items:
-        if item.path.name in TIMING:
-            item.add_marker("timing")
+        if item.path.name in WAITING:
+            item.add_marker("waiting")
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("system")
         is_slow = item.get_closest_marker("slow") is not None
         group = str(item.path if is_slow or MECHANISMS not in item.path.parents else item.path.parent)
         if "compute" in getattr(item, "fixturenames", ()):

@@ -19,8 +19,8 @@ from distributed import Client
 from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
-from pipeline.stores.locations import exists_remotely, is_local, normalise_location
-from pipeline.stores.provenance import PACKAGES, versions
+from pipeline.store.files.locations import exists_remotely, is_local, normalise_location
+from pipeline.store.sessions.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
@@ -169,7 +169,7 @@ def remove_probe(path: str) -> None:
 
 def _folder_of(path: str) -> tuple[Any, str]:
     """Return the files of the folder of a probe file, and its name in the folder."""
-    from pipeline.stores.files import open_files  # here, so that workers without it report its absence
+    from pipeline.store.files.access import open_files  # here, so that workers without it report its absence
 
     folder, _, name = path.rpartition("/")
     return open_files(folder or "/"), name

@@ -27,7 +27,7 @@ from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, registered_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:

@@ -23,9 +23,9 @@ from pipeline.execution.isolate import children_of, isolate
 from pipeline.execution.work import Receipt, Run, Tally, Task, Work, evaluate_work, unpack
 from pipeline.execution.worker_runs import RUNS
 from pipeline.faults import explain, is_transient
-from pipeline.stores.commits import Planned
-from pipeline.stores.regions import count_positions
-from pipeline.stores.store import ResultStore
+from pipeline.store.codec.regions import count_positions
+from pipeline.store.commit import Planned
+from pipeline.store.result_store import ResultStore
 
 _CONNECT_SECONDS = 2
 

@@ -16,10 +16,10 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
-from pipeline.stores.regions import count_positions
-from pipeline.stores.requested import RequestedTrials
-from pipeline.stores.sessions import last_number
-from pipeline.stores.store import COMMITTED, STALE, UNWRITTEN, ResultStore
+from pipeline.store.codec.regions import count_positions
+from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
+from pipeline.store.scan.requested import RequestedTrials
+from pipeline.store.sessions.records import last_number
 
 MOST_SAMPLES = 50  # cells per panel of which a block is computed first
 

@@ -16,9 +16,9 @@ from pipeline.errors import BadInputError, require_known
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.results.verdicts import LookHistory, judge_look, summarise_panel
-from pipeline.stores.regions import positions
-from pipeline.stores.requested import Stop
-from pipeline.stores.store import ResultStore
+from pipeline.store.codec.regions import positions
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import Stop
 
 Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""

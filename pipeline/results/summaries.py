@@ -21,8 +21,8 @@ from pipeline.declare.factors import ENDS, N_VALUES, QUANTILES, STANDARD_STATIST
 from pipeline.errors import BadInputError, as_bad_input
 from pipeline.redact import format_error
 from pipeline.results.proportions import LEVEL, constant_error, proportion_interval
-from pipeline.stores.missing import DECLARED
-from pipeline.stores.regions import slabs
+from pipeline.store.codec.missing import DECLARED
+from pipeline.store.codec.regions import slabs
 
 _READ_BYTES = 2**20  # number of bytes per read of a variable
 _COLUMN_BYTES = 2**26  # number of bytes of a measure in a cell that are reduced together (at least one output)

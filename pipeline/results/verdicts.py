@@ -14,8 +14,8 @@ from pipeline.declare.study import Study
 from pipeline.errors import about, require_known
 from pipeline.results.summaries import summarise
 from pipeline.results.value_counts import ValueCounts
-from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
 LOOKS = "looks"

@@ -33,9 +33,9 @@ from pipeline.runs.options import RunOptions
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
 from pipeline.runs.session import execute_in, session_on
-from pipeline.stores.requested import RecordedGoal, RequestedTrials, Stop, record_requested
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, Stop, record_requested
+from pipeline.store.sessions.lease import Session
 
 _LOG = logging.getLogger(__name__)
 

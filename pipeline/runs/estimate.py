@@ -24,11 +24,11 @@ from pipeline.precision.stopping import MIN_TRIALS, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolve_target
 from pipeline.results.proportions import constant_error
 from pipeline.results.summaries import estimate_mean
-from pipeline.stores.chunks import Chunks
-from pipeline.stores.locations import ROOT
-from pipeline.stores.regions import count_positions
-from pipeline.stores.root import seal_root
-from pipeline.stores.template import make_template
+from pipeline.store.codec.chunks import Chunks
+from pipeline.store.codec.regions import count_positions
+from pipeline.store.files.locations import ROOT
+from pipeline.store.layout.root import seal_root
+from pipeline.store.layout.template import make_template
 
 START_SECONDS = 3.0
 """Time to import modules and to start a local cluster, as measured by ``tests/benchmarks/bench_plan.py``."""

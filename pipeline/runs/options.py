@@ -12,7 +12,7 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
 from pipeline.precision.stopping import MIN_TRIALS
-from pipeline.stores.requested import Share
+from pipeline.store.scan.run_part import RunPart
 
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
 OTHERS_THAN_ADD = "--add of an extension cannot be combined with --until or --panel; omit one of them"
@@ -50,7 +50,7 @@ class RunOptions:
         if self.until is None and (self.at_most is not None or self.within is not None):
             raise BadInputError("--at-most and --within are for runs with --until; add --until, or use --trials")
         if self.share is not None:
-            Share.parse(self.share)
+            RunPart.parse(self.share)
             if self.until is not None:
                 raise BadInputError("--share cannot be combined with --until, which needs all blocks; omit one of them")
         if self.until is not None and self.trials:

@@ -15,8 +15,8 @@ from pipeline.declare.study import Study, differences
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
 from pipeline.redact import text_of
-from pipeline.stores.requested import read_goal
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import read_goal
 
 _DIGITS = 12  # number of digits of a hash in messages
 

@@ -15,7 +15,7 @@ from pipeline.runs.options import ProgressLike, RunOptions, StudyLike, Trials
 from pipeline.runs.resolve import study_of
 from pipeline.runs.run_plan import RunPlan, plan_extension, plan_resumption, plan_run
 from pipeline.runs.session import compute_pending
-from pipeline.stores.store import ResultStore, open_to_change
+from pipeline.store.result_store import ResultStore, open_to_change
 
 
 def run(

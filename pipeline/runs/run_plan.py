@@ -28,9 +28,9 @@ from pipeline.runs.resolve import (
     refuse_other_spec,
     study_of,
 )
-from pipeline.stores.requested import RecordedGoal, RequestedTrials, read_goal
-from pipeline.stores.sessions import number_of
-from pipeline.stores.store import ResultStore, find_to_change, open_to_change
+from pipeline.store.result_store import ResultStore, find_to_change, open_to_change
+from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, read_goal
+from pipeline.store.sessions.records import number_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
         trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
         configured = configured.with_trials(trials)
     if existing is not None:
-        _require_share(existing, options.share)
+        _require_run_part(existing, options.share)
         if existing.complete or options.until is None:
             configured = accept_edited_methods(existing, source, configured, options.accept_edited_study)
             refuse_other_spec(existing, configured)
@@ -123,8 +123,8 @@ def plan_extension(
     if methods and (options.until is not None or options.panels):
         raise BadInputError(OTHERS_THAN_ADD)
     existing, requested = open_to_change(store), None
-    if existing.share is not None:
-        raise BadInputError(f"the store {existing.url} has share {existing.share} of a run; merge all shares first")
+    if existing.run_part is not None:
+        raise BadInputError(f"the store {existing.url} has share {existing.run_part} of a run; merge all shares first")
     source, configured = study_of(existing, study, options.accept_edited_study, methods)
     new = [file for file in methods if file not in source.methods]
     source = replace(source, methods=(*source.methods, *new))
@@ -140,9 +140,9 @@ def plan_extension(
     return RunPlan(source, configured, store, existing, options, requested)
 
 
-def _require_share(existing: ResultStore, share: str | None) -> None:
-    """Raise BadInputError unless a store has the given share of the blocks of a run."""
-    stored = None if existing.share is None else str(existing.share)
+def _require_run_part(existing: ResultStore, share: str | None) -> None:
+    """Raise BadInputError unless a store has the part of the blocks of a run that an option names."""
+    stored = None if existing.run_part is None else str(existing.run_part)
     if stored != share:
         raise BadInputError(
             f"the store {existing.url} has {f'share {stored}' if stored else 'all blocks'} of a run, got "

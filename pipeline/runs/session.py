@@ -24,12 +24,13 @@ from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
-from pipeline.stores.locations import normalise_location
-from pipeline.stores.provenance import describe, now
-from pipeline.stores.requested import SHARE, record_requested
-from pipeline.stores.sessions import Session, require_idle
-from pipeline.stores.store import ResultStore
-from pipeline.stores.template import audit_methods
+from pipeline.store.files.locations import normalise_location
+from pipeline.store.layout.template import audit_methods
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import record_requested
+from pipeline.store.scan.run_part import RUN_PART
+from pipeline.store.sessions.lease import Session, require_idle
+from pipeline.store.sessions.provenance import describe, now
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
                 record |= {**driver.record, "run": task.run}
             is_held = existing is not None and existing.holds(study)
             audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
-            audits |= {} if options.share is None else {SHARE: options.share}
+            audits |= {} if options.share is None else {RUN_PART: options.share}
             audits |= {name: text for name, text in source.attributes.items() if name == METHODS}
             session = Session.begin(url, record)
             try:

@@ -24,11 +24,11 @@ from pipeline.execution.tasks import on_worker, registered, registered_task
 from pipeline.execution.work import Task, Work
 from pipeline.execution.worker_runs import RUNS
 from pipeline.runs.resolve import study_of
-from pipeline.stores.commits import Planned
-from pipeline.stores.health import check_block, check_blocks, check_sessions, check_template, invalidate
-from pipeline.stores.provenance import describe, now
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore, open_to_change
+from pipeline.store.commit import Planned
+from pipeline.store.health import check_block, check_blocks, check_sessions, check_template, invalidate
+from pipeline.store.result_store import ResultStore, open_to_change
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.provenance import describe, now
 
 _BATCH = 64
 
@@ -189,7 +189,7 @@ def verify(
 
 
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
-    """Yield every block of the share of a store with the settings for which its trials are asked for."""
+    """Yield every block that a store asks for with the settings for which its trials are asked for."""
     for panel in study.panels:
         requested, others = store.requested_trials(panel), store.others(panel.name)
         for block in iterate_blocks(panel):

@@ -41,8 +41,8 @@ import zarr
 from zarr.storage import ObjectStore
 
 from pipeline.errors import BadInputError, credentials_error, unknown
-from pipeline.stores.locations import normalise_location
-from pipeline.stores.object_clients import CLIENTS, open_objects
+from pipeline.store.files.locations import normalise_location
+from pipeline.store.files.object_clients import CLIENTS, open_objects
 from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers, without_markers
 
 _QUOTED = re.compile(rb'(?:\A|(?<=[,\n])) *"(?:[^"]++|"")*+("|\Z)')  # a field in quotes, or one without its end

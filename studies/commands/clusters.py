@@ -46,7 +46,7 @@ def check(
     from pipeline.clusters.cluster import reach, requested_workers
     from pipeline.clusters.launch import describe_launch, launch_document, obstacle
     from pipeline.clusters.profiles import load_profile
-    from pipeline.stores.locations import normalise_location
+    from pipeline.store.files.locations import normalise_location
 
     chosen = load_profile(profile)
     if store is not None:

@@ -89,7 +89,7 @@ AddedMethods = Annotated[
 Until = Annotated[str | None, option("TARGET", _UNTIL)]
 MostTrials = Annotated[int | None, option("N", "Maximum trials per cell, with --until.")]
 Within = Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")]
-ShareOfRun = Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")]
+PartOfRun = Annotated[str | None, option("K/M", "Compute only the Kth of M shares of the blocks; see merge.")]
 Cluster = Annotated[str | None, profile_option(_CLUSTER)]
 TimeLimit = Annotated[float | None, option("SECONDS", "Time limit per block or trial.")]
 AllowFailures = Annotated[
@@ -110,6 +110,9 @@ Ledger = Annotated[str | None, option("FILE", "File with all releases from these
 Budget = Annotated[str | None, option("E[:D]", "Largest total epsilon of a new ledger, in nats, and total delta.")]
 Yes = Annotated[bool, option("--yes", "Release without asking.")]
 RehearsalSeed = Annotated[int | None, option("--seed", "Rehearse with this seed: not private, and nothing is spent.")]
+PrintedRelease = Annotated[
+    Path | None, option("FILE", "File with a release that --json printed; infer from it again, and spend nothing.")
+]
 Json = Annotated[bool, option("--json", "Print the release as JSON.")]
 
 

@@ -26,7 +26,7 @@ from studies.output import ERRORS, print_columns, print_table, say
 if TYPE_CHECKING:
     from pipeline.execution.checks import Rerun
     from pipeline.runs.submission import Submission
-    from pipeline.stores.store import ResultStore
+    from pipeline.store.result_store import ResultStore
 
 Counts = Mapping[str, Mapping[Status, int]]
 
@@ -98,7 +98,7 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore"
         while pending:
             rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
             eta = format_duration(pending / rate if rate else None)
-            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, ETA {eta}"
+            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, time left {eta}"
             if ERRORS.is_terminal:
                 line.update(text)
             else:
@@ -130,7 +130,7 @@ def trial(
     """Recompute one trial from its key, and compare it with the stored values."""
     from pipeline.execution.checks import rerun_trial
     from pipeline.runs.resolve import study_of
-    from pipeline.stores.store import ResultStore
+    from pipeline.store.result_store import ResultStore
 
     opened = ResultStore.open(store)
     audits = _describe_audits(opened).get(panel, {})
@@ -158,7 +158,7 @@ def errors(
     store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
-    from pipeline.stores.store import open_complete
+    from pipeline.store.result_store import open_complete
     from studies.failures import find_causes
 
     opened = open_complete(store)
@@ -191,7 +191,7 @@ def conclude(store: str) -> int:
 
 def _count(store: str) -> tuple["ResultStore", Counts]:
     """Open a store, and count its trials."""
-    from pipeline.stores.store import open_complete
+    from pipeline.store.result_store import open_complete
 
     opened = open_complete(store)
     return opened, count_trials(opened)
@@ -209,7 +209,7 @@ def _describe_audits(opened: "ResultStore") -> dict[str, dict[str, str]]:
 
 def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "") -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
-    from pipeline.stores.requested import read_goal
+    from pipeline.store.scan.requested import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
     following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
@@ -225,8 +225,8 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
     if pending:
         say(f"incomplete: {pending:,} trials pending; {following}")
         return 3
-    if opened.share is not None:
-        say(f"share {opened.share} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
+    if opened.run_part is not None:
+        say(f"share {opened.run_part} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
         return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:

@@ -20,9 +20,9 @@ from studies.commands.options import (
     MostTrials,
     NewStore,
     Panels,
+    PartOfRun,
     Scheduler,
     Seed,
-    ShareOfRun,
     StorePath,
     StudyName,
     TimeLimit,
@@ -162,7 +162,7 @@ def run(
     until: Until = None,
     at_most: MostTrials = None,
     within: Within = None,
-    share: ShareOfRun = None,
+    share: PartOfRun = None,
     cluster: Cluster = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
@@ -367,8 +367,8 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
 
 def _describe_kept(store: str, remedy: str) -> str:
     """Return the number of stored trials after an interruption, and the next command or a remedy."""
-    from pipeline.stores.requested import read_goal
-    from pipeline.stores.store import ResultStore
+    from pipeline.store.result_store import ResultStore
+    from pipeline.store.scan.requested import read_goal
 
     opened = ResultStore.open(store) if ResultStore.exists(store) else None
     if opened is None or not opened.complete:

@@ -12,7 +12,7 @@ from studies.output import ERRORS, OUTPUT, print_columns, printable, require_fil
 
 if TYPE_CHECKING:
     from pipeline.declare.study import Study
-    from pipeline.stores.store import ResultStore
+    from pipeline.store.result_store import ResultStore
 
 
 def summarise(
@@ -39,7 +39,7 @@ def summarise(
         suffix = output.suffix
         if suffix == ".parquet" and find_spec("pyarrow") is None:
             raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
-    from pipeline.stores.store import open_complete
+    from pipeline.store.result_store import open_complete
     from studies.report.selections import encode, select
 
     opened = open_complete(store)

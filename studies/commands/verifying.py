@@ -37,7 +37,7 @@ def verify(
 ) -> None:
     """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
     from pipeline.runs.verify import verify as verify_store
-    from pipeline.stores.store import ResultStore
+    from pipeline.store.result_store import ResultStore
 
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")

@@ -245,8 +245,8 @@ def beats_ops(look: Look) -> Finding:
 
 @claim(kind="self-check", min_trials=_REPEATS, needs=_of_pairs(_BETTER_OPS))
 def beats_better_ops(look: Look) -> Finding:
-    """Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS
-    calibrated to the same Rényi guarantee through its pure one (ops-renyi).
+    """Algorithms 4 and 5 have a lower test error than OPS with twice the power (ops-tight), and than OPS with the same
+    Rényi guarantee by its pure one (ops-renyi).
     """
     return _beats(look, "test_error", _BETTER_OPS)
 

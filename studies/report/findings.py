@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from pipeline.errors import BadInputError
-from pipeline.stores.store import open_complete
+from pipeline.store.result_store import open_complete
 from studies import MODULES, STUDIES, __version__
 from studies.figures import Converter, specify
 from studies.folders import is_folder

@@ -23,7 +23,7 @@ from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
 from pipeline.runs.resolve import study_of
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES
 from studies.folders import is_folder, store_path
 from studies.report.collection import folder_page

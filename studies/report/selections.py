@@ -15,7 +15,7 @@ import xarray as xr
 from pipeline import Study, to_pandas
 from pipeline.declare.factors import ENDS, N_VALUES, Factor, Kind, format_value
 from pipeline.errors import BadInputError, unknown
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.result_store import ResultStore, open_complete
 from studies.report.summaries import load_summaries
 from studies.styles import label_all_methods
 

@@ -5,7 +5,7 @@ import os
 from functools import partial
 
 from pipeline import Claim, Finding, Study
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies.figures.conversion import Converter
 from studies.report.page import Chapter, lead_with, render_figures, render_page, write_page
 from studies.report.provenance import cite, describe_store

@@ -12,8 +12,8 @@ from pipeline.blocks.evaluate import total_by_kind
 from pipeline.declare.factors import N_VALUES, QUANTILES, format_value
 from pipeline.errors import unknown
 from pipeline.results.verdicts import summarise_panel
-from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore, open_complete
 from studies.claims import Summaries
 
 _ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in QUANTILES)

@@ -15,7 +15,7 @@ import xarray as xr
 
 import pipeline
 from pipeline.runs.resolve import study_of
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.result_store import ResultStore, open_complete
 from studies import STUDIES
 from studies.report import write_report
 

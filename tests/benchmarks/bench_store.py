@@ -34,10 +34,10 @@ from pipeline.declare.study import Study
 from pipeline.execution.work import PendingWork, Work, pack
 from pipeline.runs.estimate import make_plan
 from pipeline.runs.verify import verify
-from pipeline.stores.commits import Planned
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 
 SMALLEST, EMPTY, FILLED = (word in sys.argv[1:] for word in ("--smallest", "--empty", "--filled"))
 N_SETTINGS = {"trials": 12, "cells": 10}

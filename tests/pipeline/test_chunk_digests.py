@@ -19,13 +19,13 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
-from pipeline.stores.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
-from pipeline.stores.commits import Planned
-from pipeline.stores.health import check_block, invalidate
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
-from tests.pipeline.helpers import chunk_file, commit_block, compute_into, read_arrays, writing
+from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
+from pipeline.store.commit import Planned
+from pipeline.store.health import check_block, invalidate
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from tests.pipeline.faults.file_operations import CrashError, crash_at
+from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, read_arrays, writing
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 
 ONLY = replace(STUDY, panels=(replace(SINGLE, trials=3),))
@@ -85,15 +85,8 @@ def _repair(path):
                     if problems:
                         invalidate(store, panel, block, setting, problems)
                         found |= problems.keys()
-        _compute(store, study)
+        compute_pending(store, study)
     return found
-
-
-def _compute(store, study, retry=()):
-    for work in PendingWork(study, store, retry):
-        panel = study.panel(work.block.panel)
-        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-        commit_block(store, study, panel, work.block, settings, stale)
 
 
 def test_coordinates_of_our_readers_do_not_depend_on_their_chunks(store_copy):
@@ -151,7 +144,7 @@ def grow(path):
         store = ResultStore.open(path, session.id)
         if not store.holds(GROWN):
             store = store.grow(session, GROWN)
-        _compute(store, GROWN)
+        compute_pending(store, GROWN)
 
 
 def retry(path):
@@ -238,7 +231,7 @@ def test_replacement_of_a_per_cell_chunk_is_noticed_and_repaired(store_copy):
     exact[0].write_bytes(exact[1].read_bytes())
     (store_copy / "means/status/c/0/0/0/0/0/0").unlink()
     with writing(store_copy) as store:
-        _compute(store, STUDY.configure())
+        compute_pending(store, STUDY.configure())
     assert exact[0].read_bytes() == right
     panel = MEANS
     store = ResultStore.open(store_copy)

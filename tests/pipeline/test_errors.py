@@ -10,8 +10,8 @@ from pipeline.clusters.cluster import _hint
 from pipeline.clusters.profiles import Profile
 from pipeline.errors import IncompleteStoreError, SessionSupersededError
 from pipeline.runs.verify import verify
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.result_store import ResultStore, open_complete
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import create_store
 from tests.pipeline.toy import STUDY
 

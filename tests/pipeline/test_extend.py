@@ -6,10 +6,10 @@ import xarray as xr
 
 from pipeline import BadInputError, open_results, resume, run
 from pipeline.runs.run import extend
-from pipeline.stores.root import COPY
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
+from pipeline.store.layout.root import COPY
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -34,9 +34,7 @@ def sorted_arrays(store, panel):
 @pytest.mark.parametrize(
     ("panel", "small", "large"),
     [
-        ("means", {"trials": 3, "values": FEW}, {"trials": 6}),
         ("means", {"trials": 5, "values": FEW}, {"trials": 11}),
-        ("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}),
         (
             "means",
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},

@@ -8,7 +8,7 @@ import pytest
 from obstore.exceptions import GenericError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
 
 from pipeline.faults import NO_CREDENTIALS, ObjectStoreError, explain, is_expired, is_transient, retried
-from pipeline.stores.object_clients import request
+from pipeline.store.files.object_clients import request
 
 TRANSIENT = ("ESTALE", "EIO", "EMFILE", "ENFILE", "EAGAIN", "EINTR", "ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "EPIPE")
 FATAL = ("ENOSPC", "EROFS", "EACCES", "EPERM", "EDQUOT", "ENOENT", "EISDIR", "ENAMETOOLONG", "EINVAL")

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline import BadInputError, resume, run
-from pipeline.stores.locations import holds_root, normalise_location
+from pipeline.store.files.locations import holds_root, normalise_location
 from tests.pipeline.toy import STUDY
 
 REFUSED = {

@@ -10,8 +10,8 @@ import xarray as xr
 
 from pipeline import Factor, open_results, summarise
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.stores.commits import Planned
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.helpers import count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 

@@ -8,11 +8,12 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.errors import BusyStoreError, SessionSupersededError
-from pipeline.stores import sessions
-from pipeline.stores.commits import Planned
-from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.sessions import Session, end_session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.files.object_files import ObjectFiles
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions import lease
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
 
@@ -29,17 +30,17 @@ def blocks(panel):
 
 def grow_and_fill(url, monkeypatch):
     """Take over the store as if the lease of its session had expired, extend it, and compute all blocks again."""
-    monkeypatch.setattr(sessions, "_state", lambda record: "over")
+    monkeypatch.setattr(lease, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
         for block in blocks(panel):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
 
-def test_second_session_is_rejected_until_the_first_ends(url):
-    with Session.begin(url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
-        Session.begin(url, {})
-    Session.begin(url, {}).end()
+def test_second_session_is_rejected_until_the_first_ends(memory_url):
+    with Session.begin(memory_url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
+        Session.begin(memory_url, {})
+    Session.begin(memory_url, {}).end()
 
 
 def test_record_is_created_once(url):
@@ -49,14 +50,14 @@ def test_record_is_created_once(url):
     assert files.read("k") == b"1"
 
 
-def test_session_is_ended_in_place_of_its_process(url):
-    session = Session.begin(url, {"submission": "x"})
-    assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert sessions.sessions_of(ObjectFiles(url))[0].keys() >= {"cancelled", "ended"}
-    assert not end_session(url, session.id, {})
+def test_session_is_ended_in_place_of_its_process(memory_url):
+    session = Session.begin(memory_url, {"submission": "x"})
+    assert end_session(memory_url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
+    assert sessions_of(ObjectFiles(memory_url))[0].keys() >= {"cancelled", "ended"}
+    assert not end_session(memory_url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.update({})
-    Session.begin(url, {}).end()
+    Session.begin(memory_url, {}).end()
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])
@@ -87,8 +88,8 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
     assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", LARGER).url, n_least=3)
 
 
-def test_repeated_task_accepts_its_own_writes(url):
-    with Session.begin(url, {}) as session:
+def test_repeated_task_accepts_its_own_writes(memory_url):
+    with Session.begin(memory_url, {}) as session:
         store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
             commit_block(store, SMALL, panel, blocks(panel)[0])
@@ -97,7 +98,7 @@ def test_repeated_task_accepts_its_own_writes(url):
 @pytest.fixture
 def requests(object_server, monkeypatch):
     """Return the number of requests by method and kind of key, without heartbeats."""
-    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 3600)
     return object_server.requests
 
 
@@ -140,8 +141,3 @@ def test_number_of_requests_of_a_run(requests):
     assert many["PUT", "other"] == few["PUT", "other"]
     per_block = (sum(many.values()) - sum(few.values())) / (24 - 4)
     assert per_block <= 2 * 3 + 2  # at most two checks of the session
-
-
-def test_run_is_rejected_in_one_line_while_another_session_writes(url):
-    with Session.begin(url, {}), pytest.raises(BusyStoreError):
-        pipeline.run(STUDY, url, panels=["single"])

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.stores.results import open_results
+from pipeline.store.datasets import open_results
 from tests.pipeline import odd_study
 
 SECONDS = 120

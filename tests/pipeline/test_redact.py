@@ -181,6 +181,7 @@ def test_cluster_receives_hidden_secrets():
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "piece",
     [

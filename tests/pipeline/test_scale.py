@@ -16,11 +16,13 @@ from pipeline import Factor, Measure
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Status
 from pipeline.execution.work import PendingWork
-from pipeline.stores import local_files, regions, results
-from pipeline.stores.chunk_digests import ABSENT
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import SESSIONS
-from pipeline.stores.regions import iterate_slabs
+from pipeline.store import datasets
+from pipeline.store.codec import regions
+from pipeline.store.codec.chunk_digests import ABSENT
+from pipeline.store.codec.regions import iterate_slabs
+from pipeline.store.files import local_files
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import SESSIONS
 from tests.pipeline.helpers import commit_block, count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
@@ -144,7 +146,7 @@ def test_dask_chunks_are_consecutive_blocks(tmp_path, shape, expected):
 
 def test_dask_chunks_fit_into_memory(tmp_path, monkeypatch):
     """Blocks are merged into Dask chunks up to the memory limit; a larger block remains a chunk of its own."""
-    monkeypatch.setattr(results, "_DASK_BYTES", 2_400)
+    monkeypatch.setattr(datasets, "_DASK_BYTES", 2_400)
     for points, expected in ((100, 200), (200, 600), (400, 600)):
         axis = Factor("point", tuple(range(points)), "a point", "int")
         measure = Measure("curve", "a curve", dims=("point",))

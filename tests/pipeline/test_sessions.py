@@ -17,14 +17,16 @@ import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.stores import sessions
-from pipeline.stores.files import open_files
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import SESSIONS
-from pipeline.stores.sessions import SESSION_COPIES, Session, end_session, sessions_of
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.access import open_files
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import SESSIONS
+from pipeline.store.layout.root import seal, unseal
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions import lease
+from pipeline.store.sessions.lease import Session, end_session
+from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
-from tests.pipeline.toy import SINGLE, STUDY
+from tests.pipeline.toy import STUDY
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 SMALL = panel_of(STUDY, "single")
@@ -38,19 +40,19 @@ def url(tmp_path):
 @pytest.fixture
 def short_lease(monkeypatch):
     """Let sessions of other machines expire after half a second without a heartbeat."""
-    monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)
-    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(sessions, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.02)
 
 
 def as_of_another_machine(url, number=1):
     """Edit the record of a session as if its process ran on another machine."""
     files = LocalFiles(url)
     key = f"{SESSIONS}/{number:06}.json"
-    record = sessions.unseal(files.read(key))
+    record = unseal(files.read(key))
     record["process"]["machine"] = "elsewhere"
     with open(Path(url, key), "wb") as file:
-        file.write(sessions.seal(record))
+        file.write(seal(record))
 
 
 def test_second_session_is_rejected_until_the_first_ends(url):
@@ -96,16 +98,16 @@ def test_session_of_a_dead_process_is_over_immediately(url):
     assert process.exitcode == -signal.SIGKILL
     started = time.monotonic()
     Session.begin(url, {}).end()
-    assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
+    assert time.monotonic() - started < lease.LEASE_SECONDS / 10
 
 
 def edit_process(url, change, number=1):
     """Change the process in the record of a session and in the copy of the record, and seal both again."""
     key = f"{SESSIONS}/{number:06}.json"
-    record = sessions.unseal(LocalFiles(url).read(key))
+    record = unseal(LocalFiles(url).read(key))
     change(record["process"])
-    Path(url, key).write_bytes(sessions.seal(record))
-    Path(url, SESSION_COPIES).write_bytes(sessions.seal({str(number): record}))
+    Path(url, key).write_bytes(seal(record))
+    Path(url, SESSION_COPIES).write_bytes(seal({str(number): record}))
 
 
 def test_step_of_the_clock_does_not_end_a_session(url, monkeypatch):
@@ -123,17 +125,17 @@ def test_session_of_a_process_whose_number_was_reused_is_over_immediately(url):
     edit_process(url, lambda process: process.update(start_ticks=process["start_ticks"] - 1))
     started = time.monotonic()
     Session.begin(url, {}).end()
-    assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
+    assert time.monotonic() - started < lease.LEASE_SECONDS / 10
 
 
 def test_record_of_an_earlier_version_is_judged_by_its_heartbeat_after_a_step_of_the_clock(
     url, short_lease, monkeypatch
 ):
     """Records of version 0.3 have only the time of day at which their process started."""
-    monkeypatch.setattr(sessions, "LEASE_SECONDS", 30)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 30)
     with Session.begin(url, {}):
         edit_process(url, lambda process: (process.pop("start_ticks"), process.update(created=process["created"] - 9)))
-        assert sessions._state(sessions_of(LocalFiles(url))[0]) == "unknown"
+        assert lease._state(sessions_of(LocalFiles(url))[0]) == "unknown"
         with pytest.raises(BusyStoreError):
             Session.begin(url, {})
 
@@ -145,7 +147,7 @@ def test_record_with_an_invalid_start_is_damage(url):
 
 
 def test_heartbeat_keeps_a_session_of_another_machine_active(url, short_lease, monkeypatch):
-    monkeypatch.setattr(sessions, "LEASE_SECONDS", 30)  # a busy machine may delay a heartbeat
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 30)  # a busy machine may delay a heartbeat
     with Session.begin(url, {}):
         as_of_another_machine(url)
         with pytest.raises(BusyStoreError):
@@ -153,12 +155,12 @@ def test_heartbeat_keeps_a_session_of_another_machine_active(url, short_lease, m
 
 
 def test_session_without_heartbeat_is_over_after_its_lease(url, short_lease, monkeypatch):
-    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 60)
     silent = Session.begin(url, {})
     as_of_another_machine(url)
     started = time.monotonic()
     with Session.begin(url, {}):
-        assert time.monotonic() - started >= sessions.LEASE_SECONDS
+        assert time.monotonic() - started >= lease.LEASE_SECONDS
         with pytest.raises(SessionSupersededError, match="has taken over the store"):
             silent.files.put("k", b"x")
     silent.end()  # no error is raised, although another session has superseded this one
@@ -275,17 +277,6 @@ def test_end_of_a_session_does_not_change_the_root(url):
     assert ResultStore.open(url).sessions[0]["finished"] == "2026-01-01T00:00:00Z"
 
 
-def test_failed_run_releases_its_store(url, monkeypatch):
-    def interrupt(works):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=["single"], progress=interrupt)
-    assert "finished" not in ResultStore.open(url).sessions[0]
-    pipeline.resume(url)
-    assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
-
-
 @pytest.mark.slow
 def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})
@@ -321,7 +312,7 @@ def test_cancel_ends_a_submission_without_the_folder_of_its_writer(url, removed)
         session.files.put("k", b"x")
     started = time.monotonic()
     pipeline.resume(url, progress=False)
-    assert time.monotonic() - started < sessions.LEASE_SECONDS / 2
+    assert time.monotonic() - started < lease.LEASE_SECONDS / 2
 
 
 def test_session_that_another_has_superseded_is_not_ended_in_its_place(url, monkeypatch):
@@ -333,7 +324,7 @@ def test_session_that_another_has_superseded_is_not_ended_in_its_place(url, monk
         begin(files)
         if not others:
             others.append(files)
-            sessions._ENDED.add(session.id)
+            lease._ENDED.add(session.id)
             others.append(Session.begin(url, {}))
 
     monkeypatch.setattr(LocalFiles, "begin", begin_later)
@@ -351,14 +342,9 @@ def test_end_of_a_session_removes_its_temporary_files(url):
 def test_records_of_sessions_are_verified(url):
     Session.begin(url, {"profile": "a"}).end()
     content = LocalFiles(url).read(f"{SESSIONS}/000001.json")
-    assert sessions.unseal(content)["profile"] == "a"
-    assert sessions.unseal(content.replace(b'"a"', b'"b"')) is None
+    assert unseal(content)["profile"] == "a"
+    assert unseal(content.replace(b'"a"', b'"b"')) is None
     assert json.loads(content)["profile"] == "a"
-
-
-def test_toy_study_has_a_shorter_last_block():
-    """The last block of the toy study is shorter than the others, as the tests of extensions require."""
-    assert SINGLE.n_trials % SINGLE.block_trials
 
 
 def test_store_copied_without_its_sessions_is_extended(url):

@@ -1,6 +1,6 @@
 """Test of a complete run on a real Slurm with the shipped adaptive profile.
 
-The tests are skipped if Slurm is not installed; the full environment in CONTRIBUTING.md includes it.
+The tests need Slurm and root: ``.ci/run --system`` installs it.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.pipeline.helpers import assert_equal_arrays
 from tests.pipeline.slurm import missing, running
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = pytest.mark.system
 STUDY = """
 import time
 from pipeline import Factor, Measure, Method, Panel, Study
@@ -37,6 +37,7 @@ STUDY = Study("queued", "Queued", "To run in a queue.", (panel,), seed=1)
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     """Start Slurm for the tests of this module; yield its folder and the environment variables for its commands."""
+    assert not missing(), missing()
     folder = tmp_path_factory.mktemp("slurm")
     with running(folder) as environment:
         yield environment, folder

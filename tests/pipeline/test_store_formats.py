@@ -21,10 +21,10 @@ from pipeline.blocks.evaluate import FAILURES, Block, Status
 from pipeline.errors import BadInputError
 from pipeline.runs.resolve import named_source
 from pipeline.runs.verify import verify
-from pipeline.stores.commits import Commit
-from pipeline.stores.root import COPY, seal_root
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Commit
+from pipeline.store.layout.root import COPY, seal_root
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, read_arrays
 from tests.pipeline.toy import STUDY as TOY
 
@@ -224,7 +224,7 @@ def test_exact_measures_of_a_summary_have_their_declared_dtype(new):
     ("wrong", "problem"), [(-(2**31), "an ok trial has no number"), (300, "a number is no bool")], ids=str
 )
 def test_verify_finds_numbers_that_no_trial_can_have(tmp_path, monkeypatch, wrong, problem):
-    monkeypatch.setattr("pipeline.stores.commits.mark_missing", lambda array, values, _: np.full(values.shape, wrong))
+    monkeypatch.setattr("pipeline.store.commit.mark_missing", lambda array, values, _: np.full(values.shape, wrong))
     store = pipeline.run(TOY, tmp_path / "s.zarr", panels=["single"], progress=False)
     found = verify(store, study=TOY, sample=0).problems
     assert {(one.variable, str(one.damage)) for one in found} == {("heads", f"inconsistent: {problem}")}

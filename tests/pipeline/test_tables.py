@@ -22,7 +22,7 @@ import pipeline.tables.formats
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.errors import BadInputError, ExecutionError
-from pipeline.stores.object_clients import open_objects
+from pipeline.store.files.object_clients import open_objects
 from pipeline.tables.cells import Literal, match_literals
 from pipeline.tables.formats import Columns, find_parts, find_source, read_part
 from pipeline.tables.tables import open_table, reduce_rows

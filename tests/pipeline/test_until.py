@@ -28,11 +28,11 @@ from pipeline.results.verdicts import judge_store
 from pipeline.runs import adaptive, session
 from pipeline.runs.estimate import forecast
 from pipeline.runs.verify import verify
-from pipeline.stores import sessions
-from pipeline.stores.locations import SESSIONS
-from pipeline.stores.requested import Stop
-from pipeline.stores.sessions import SESSION_COPIES
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.locations import SESSIONS
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import Stop
+from pipeline.store.sessions import lease
+from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
 from tests.pipeline.helpers import read_arrays
 from tests.pipeline.precision_study import STUDY
@@ -396,7 +396,7 @@ def test_fixed_run_on_a_store_of_a_run_until_a_target_names_the_commands(store):
 @pytest.mark.slow
 def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, change):
     """The copy of a damaged, lost or replaced record is used; without it, nothing is counted or computed."""
-    monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)  # a session with a damaged record lasts until its lease ends
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)  # a session with a damaged record lasts until its lease ends
     path = tmp_path / "s.zarr"
     for bound in ("0.2", "0.09"):
         run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])

@@ -12,12 +12,12 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.stores import health
-from pipeline.stores.commits import Planned
-from pipeline.stores.locations import SESSIONS
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
-from tests.pipeline.crashes import CrashError, crash_at
+from pipeline.store import health
+from pipeline.store.commit import Planned
+from pipeline.store.files.locations import SESSIONS
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
+from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
 from tests.pipeline.toy import STUDY
 
@@ -32,16 +32,6 @@ CHUNKS = [
     ("table", "curve", (1, 0, 0)),
     ("single", "status", (0, 1)),
 ]
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-3])
 
 
 def checked(store, **arguments):

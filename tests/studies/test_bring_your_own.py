@@ -23,7 +23,7 @@ from pipeline import claim, verdict
 from pipeline.declare.source import find_study, load_object
 from pipeline.errors import BadInputError
 from pipeline.runs.verify import verify
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
 from studies.counts import added_mechanisms

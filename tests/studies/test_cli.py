@@ -11,9 +11,9 @@ import yaml
 
 from mechanisms import MECHANISMS
 from pipeline.blocks.evaluate import Block
-from pipeline.stores.commits import Planned
-from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.store.commit import Planned
+from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli
 
 ROOT = Path(__file__).parents[2]

@@ -163,6 +163,7 @@ def test_unknown_name_is_refused():
         load("abalon")
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", NAMES)
 def test_reading_is_quick(name):
     started = time.process_time()

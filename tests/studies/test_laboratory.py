@@ -12,8 +12,8 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError, Scale
-from pipeline.stores.locations import SESSIONS, STATE
-from pipeline.stores.store import ResultStore
+from pipeline.store.files.locations import SESSIONS, STATE
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES, folders
 from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims

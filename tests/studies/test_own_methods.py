@@ -15,7 +15,7 @@ from mechanisms import Guarantee
 from mechanisms.inference.exact_posterior import exact_posterior
 from pipeline import BadInputError
 from pipeline.declare.streams import Streams
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies import STUDIES, Intervals, OwnMethod
 from studies.own_methods import Draws, evaluate_trials
 from tests.studies import foreign_methods
@@ -396,7 +396,7 @@ def test_files_that_this_user_has_not_run_are_refused(command, stores, monkeypat
     [
         (("calibration", "--add", "nothing.py"), "cannot read the method file"),
         (("calibration", "--add", "mine.txt"), "a method must be FILE.py or FILE.py:NAME, got 'mine.txt'"),
-        (("calibration", "--add", "mine.py:OTHRE"), "did you mean OTHER?"),
+        (("calibration", "--add", "mine.py:OTHERS"), "did you mean OTHER?"),
         (
             ("calibration", "--add", "mine.py:fit"),
             "must be a studies.OwnMethod or a mechanisms.Mechanism, got function",

@@ -21,7 +21,7 @@ import pipeline
 from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
-from studies.report.page import Judged, RenderedFigure, correction, lead_with
+from studies.report.page import Judged, RenderedFigure, correction, fold, lead_with
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
@@ -73,11 +73,10 @@ LOCKED_TABLES = """[...document.querySelectorAll('table')].filter((e) => {
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def browser(tmp_path_factory):
     """Start a browser that listens on loopback only; yield its address."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium here")
+    assert program is not None, "these tests need Chromium: .ci/run --system installs it"
     folder = tmp_path_factory.mktemp("browser")
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
     quiet = ("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0")
@@ -168,11 +167,11 @@ class Tab:
         return base64.b64decode(taken["data"])
 
 
-def visit(address, page, act, size=DESK, dark=False):
+def visit(browser, page, act, size=DESK, dark=False):
     """Open a page, and return the result of ``act(tab)``; a time limit applies."""
 
     async def work():
-        socket = await websocket_connect(address, max_message_size=1 << 28)
+        socket = await websocket_connect(browser, max_message_size=1 << 28)
         try:
             tab = Tab(socket)
             await tab.open(page, size, dark)
@@ -185,8 +184,8 @@ def visit(address, page, act, size=DESK, dark=False):
     return asyncio.run(asyncio.wait_for(work(), _SECONDS))
 
 
-def look(address, page, script, **how):
-    return visit(address, page, lambda tab: tab.evaluate(script), **how)
+def look(browser, page, script, **how):
+    return visit(browser, page, lambda tab: tab.evaluate(script), **how)
 
 
 @pytest.fixture(scope="module")
@@ -220,36 +219,36 @@ GOOD = ("laboratory", "store")
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-def test_page_is_no_wider_than_the_screen(address, pages, name, size):
-    assert look(address, pages[name], OVERFLOW, size=size) <= 0
+def test_page_is_no_wider_than_the_screen(browser, pages, name, size):
+    assert look(browser, pages[name], OVERFLOW, size=size) <= 0
 
 
-def test_verdicts_fit_a_phone(address, pages):
+def test_verdicts_fit_a_phone(browser, pages):
     boxes = "[...document.querySelectorAll('#verdicts .scroll, .scroll:has(.verdicts)')]"
-    found = look(address, pages["laboratory"], f"{boxes}.map((e) => e.scrollWidth - e.clientWidth)", size=PHONE)
+    found = look(browser, pages["laboratory"], f"{boxes}.map((e) => e.scrollWidth - e.clientWidth)", size=PHONE)
     assert len(found) > 1
     assert max(found) <= 0
 
 
-def test_wide_page_is_detected(address, pages):
-    assert look(address, pages["spoilt"], OVERFLOW, size=PHONE) > 1000
+def test_wide_page_is_detected(browser, pages):
+    assert look(browser, pages["spoilt"], OVERFLOW, size=PHONE) > 1000
 
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_has_sufficient_contrast(address, pages, name, dark):
+def test_text_has_sufficient_contrast(browser, pages, name, dark):
     """All text has a contrast ratio of at least 4.5:1 against its background (WCAG AA)."""
-    contrast, text = look(address, pages[name], CONTRASTS, dark=dark)
+    contrast, text = look(browser, pages[name], CONTRASTS, dark=dark)
     assert contrast >= 4.5, text
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_faint_text_is_detected(address, pages, dark):
-    assert look(address, pages["spoilt"], CONTRASTS, dark=dark)[0] < 4.5
+def test_faint_text_is_detected(browser, pages, dark):
+    assert look(browser, pages["spoilt"], CONTRASTS, dark=dark)[0] < 4.5
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_dark_mode_changes_page_and_figures(address, pages, name):
+def test_dark_mode_changes_page_and_figures(browser, pages, name):
     async def act(tab):
         place = await tab.evaluate(
             "(() => { const r = document.querySelector('.chart svg').getBoundingClientRect(); "
@@ -257,7 +256,7 @@ def test_dark_mode_changes_page_and_figures(address, pages, name):
         )
         return await tab.evaluate("getComputedStyle(document.body).backgroundColor"), await tab.screenshot(*place)
 
-    light, dark = (visit(address, pages[name], act, dark=dark) for dark in (False, True))
+    light, dark = (visit(browser, pages[name], act, dark=dark) for dark in (False, True))
     assert light[0] != dark[0]
     assert [_extremes(png) for png in (light[1], dark[1])] == [("light", "dark ink"), ("dark", "light ink")]
 
@@ -272,17 +271,17 @@ def _extremes(png):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_page_is_complete(address, pages, name):
+def test_page_is_complete(browser, pages, name):
     """Figures load and have a text, headings skip no level, links have targets, and the page makes no request."""
-    wrong, headings, complaints, n_images = visit(address, pages[name], _inspect)
+    wrong, headings, complaints, n_images = visit(browser, pages[name], _inspect)
     assert (wrong, complaints) == ([0, 0, 0, 0, 1], [])  # the only request is for the page itself
     assert n_images >= 1
     assert headings.count(1) == 1
     assert _descends(headings)
 
 
-def test_defects_of_a_page_are_detected(address, pages):
-    wrong, headings, complaints, _ = visit(address, pages["spoilt"], _inspect)
+def test_defects_of_a_page_are_detected(browser, pages):
+    wrong, headings, complaints, _ = visit(browser, pages["spoilt"], _inspect)
     assert wrong == [1, 1, 1, 1, 2]
     assert not _descends(headings)
     assert len(complaints) == 3  # the absent file, the message and the exception of the page
@@ -299,7 +298,7 @@ def _descends(headings):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_tab_moves_through_all_focusable_elements(address, pages, name):
+def test_tab_moves_through_all_focusable_elements(browser, pages, name):
     """The tab key moves a visible focus in the order of the page, starting at the link to the content."""
 
     async def act(tab):
@@ -309,7 +308,7 @@ def test_tab_moves_through_all_focusable_elements(address, pages, name):
             stops.append(await tab.evaluate(FOCUSED))
         return stops
 
-    stops = visit(address, pages[name], act)
+    stops = visit(browser, pages[name], act)
     assert len(stops) > 10
     assert [stop["order"] for stop in stops] == sorted({stop["order"] for stop in stops})
     assert all(stop["outline"] >= 2 and stop["left"] >= 0 for stop in stops)
@@ -317,12 +316,12 @@ def test_tab_moves_through_all_focusable_elements(address, pages, name):
     assert {stop["tag"] for stop in stops} >= {"A", "DIV", "SUMMARY"}
 
 
-def test_invisible_focus_is_detected(address, pages):
+def test_invisible_focus_is_detected(browser, pages):
     async def act(tab):
         await tab.press_tab()
         return await tab.evaluate(FOCUSED)
 
-    assert visit(address, pages["spoilt"], act)["outline"] == 0
+    assert visit(browser, pages["spoilt"], act)["outline"] == 0
 
 
 POINT = """(() => { const [e] = [...document.querySelectorAll('.chart svg path[aria-label], .chart svg path')]
@@ -341,17 +340,17 @@ async def move(tab, place, *kinds):
     await asyncio.sleep(0.3)
 
 
-def test_hover_shows_value_error_and_number_of_trials(address, pages):
+def test_hover_shows_value_error_and_number_of_trials(browser, pages):
     async def act(tab):
         await move(tab, await tab.evaluate(POINT), "mouseMoved")
         return await tab.evaluate("document.querySelector('.vg-tooltip')?.textContent")
 
-    text = visit(address, pages["laboratory"], act)
+    text = visit(browser, pages["laboratory"], act)
     assert " ± " in text
     assert "trials" in text
 
 
-def test_click_on_a_name_hides_its_line_and_shows_it_again(address, pages):
+def test_click_on_a_name_hides_its_line_and_shows_it_again(browser, pages):
     async def act(tab):
         place, found = await tab.evaluate(NAME), []
         for _ in range(3):
@@ -359,13 +358,13 @@ def test_click_on_a_name_hides_its_line_and_shows_it_again(address, pages):
             await move(tab, place, "mousePressed", "mouseReleased")
         return found
 
-    before, hidden, after = visit(address, pages["laboratory"], act)
+    before, hidden, after = visit(browser, pages["laboratory"], act)
     assert before == after
     assert hidden[0] < before[0]
     assert hidden[1] == before[1] - {"smooth"}
 
 
-def test_several_lines_are_chosen_by_boxes(address, pages):
+def test_several_lines_are_chosen_by_boxes(browser, pages):
     async def act(tab):
         found = []
         for button in ("all", "as at first"):
@@ -375,13 +374,13 @@ def test_several_lines_are_chosen_by_boxes(address, pages):
             await asyncio.sleep(0.3)
         return [*found, set(await tab.evaluate(CHOSEN))], tab.complaints
 
-    (first, everything, again), complaints = visit(address, pages["laboratory"], act)
+    (first, everything, again), complaints = visit(browser, pages["laboratory"], act)
     assert first == again
     assert first <= everything
     assert complaints == []
 
 
-def test_switch_of_the_scale_draws_the_figure_again(address, pages):
+def test_switch_of_the_scale_draws_the_figure_again(browser, pages):
     async def act(tab):
         texts = "[...document.querySelectorAll('.chart svg text')].map((e) => e.textContent).join(' ')"
         before = await tab.evaluate(texts)
@@ -392,19 +391,19 @@ def test_switch_of_the_scale_draws_the_figure_again(address, pages):
         await asyncio.sleep(0.5)
         return before, await tab.evaluate(texts), tab.complaints
 
-    before, after, complaints = visit(address, pages["laboratory"], act)
+    before, after, complaints = visit(browser, pages["laboratory"], act)
     assert before != after
     assert complaints == []
 
 
-def test_arrow_keys_read_the_values(address, pages):
+def test_arrow_keys_read_the_values(browser, pages):
     async def act(tab):
         await tab.evaluate("document.querySelector('.chart').focus()")
         for kind in ("rawKeyDown", "keyUp"):
             await tab.send("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight")
         return await tab.evaluate("document.querySelector('figure output').textContent")
 
-    text = visit(address, pages["laboratory"], act)
+    text = visit(browser, pages["laboratory"], act)
     assert text.startswith("smooth, at ")
     assert text.endswith("20 trials")
 
@@ -416,10 +415,10 @@ def test_every_figure_has_a_static_image(pages):
         assert html.count("<figure") == html.count('<img src="data:image/svg+xml,') >= 1
 
 
-def test_charts_have_names_for_screen_readers(address, pages):
+def test_charts_have_names_for_screen_readers(browser, pages):
     """The name of an interactive figure is its title and caption, not that of the drawing library."""
     names = "[...document.querySelectorAll('.chart, .chart [aria-label]')].map((e) => e.getAttribute('aria-label'))"
-    found = look(address, pages["store"], names)
+    found = look(browser, pages["store"], names)
     assert found
     assert not [name for name in found if "Vega" in name]
 
@@ -431,16 +430,16 @@ CUT = """(() => { document.querySelectorAll('details').forEach((e) => { e.open =
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_print_cuts_nothing(address, pages, name):
+def test_print_cuts_nothing(browser, pages, name):
     async def act(tab):
         await tab.send("Emulation.setEmulatedMedia", media="print")
         return await tab.evaluate(CUT)
 
-    assert visit(address, pages[name], act, size=PAPER) == 0
+    assert visit(browser, pages[name], act, size=PAPER) == 0
 
 
-def test_cut_text_is_detected(address, pages):
-    assert look(address, pages["laboratory"], CUT, size=PHONE) > 0
+def test_cut_text_is_detected(browser, pages):
+    assert look(browser, pages["laboratory"], CUT, size=PHONE) > 0
 
 
 FIGURES = """(async () => {
@@ -467,14 +466,14 @@ FIGURES = """(async () => {
 """Each figure, when it is drawn, with the size of its smallest text and texts that overlap or are cut."""
 
 
-def test_texts_of_figures_are_legible_and_do_not_overlap(address, pages):
+def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages):
     for name in GOOD:
-        found = look(address, pages[name], FIGURES, size=(1280, 900))
+        found = look(browser, pages[name], FIGURES, size=(1280, 900))
         assert found
         assert [(figure, wrong) for figure, size, wrong in found if size < 11 or wrong] == []
 
 
-def test_small_and_overlapping_texts_of_figures_are_detected(address, pages):
+def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
     async def act(tab):
         await tab.evaluate(
             "document.head.append(Object.assign(document.createElement('style'), {textContent: "
@@ -482,15 +481,33 @@ def test_small_and_overlapping_texts_of_figures_are_detected(address, pages):
         )
         return await tab.evaluate(FIGURES)
 
-    assert all(wrong for _, _, wrong in visit(address, pages["store"], act, size=(1280, 900)))
+    assert all(wrong for _, _, wrong in visit(browser, pages["store"], act, size=(1280, 900)))
     small = FIGURES.replace("* scale)", "* scale / 2)")
-    assert all(size < 11 for _, size, _ in look(address, pages["store"], small, size=(1280, 900)))
+    assert all(size < 11 for _, size, _ in look(browser, pages["store"], small, size=(1280, 900)))
 
 
-def test_first_screen_counts_undecided_claims(pages):
-    assert re.search(
-        r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", pages["laboratory"].read_text()
-    )
+DECIDED = re.compile(
+    r"<b>\d+ of \d+ claims have a verdict; the others need more trials, panels or values than these stores have\.</b>"
+)
+
+
+def test_first_screen_counts_claims_with_a_verdict(pages):
+    assert DECIDED.search(pages["laboratory"].read_text())
+
+
+def test_undecided_claims_are_in_one_folded_list(pages):
+    page = pages["laboratory"].read_text()
+    assert page.count('<details id="undecided">') == page.count("that these stores cannot decide</summary>") == 1
+
+
+def test_evidence_is_folded_at_the_end_of_a_clause():
+    """No word is cut off, and the folded rest continues; short evidence is shown whole."""
+    clause = "Ratio 0.5 at n = 10 (k3); "
+    assert fold("Mean 1.5. Error 0.1.") == ("Mean 1.5. Error 0.1.", "")
+    shown, rest = fold(9 * clause + "end.")
+    assert shown == (6 * clause).rstrip("; ") + "."
+    assert rest == 3 * clause + "end."
+    assert fold(100 * "ab") == ("", 100 * "ab")
 
 
 def test_first_screen_names_papers_and_the_scale_that_decides(pages):
@@ -506,7 +523,7 @@ def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):
     pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", panels=["k3"], trials=10, values=values)
     code, out, _ = command("report", str(tmp_path / "s.zarr"))
     page = (tmp_path / "s.html").read_text()
-    assert re.search(r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", page)
+    assert DECIDED.search(page)
     assert (code, out.count("has no panel")) == (0, 0)
     assert re.search(r"^undecided: \d+ claims, because the store lacks panels that they need$", out, re.MULTILINE)
 
@@ -520,9 +537,11 @@ def test_report_prints_one_line_per_verdict_and_the_evidence_on_request(command,
     lines = [line.rstrip() for line in brief.splitlines()]
     assert lines[0].split() == ["verdict", "claim"]
     assert [line.split(maxsplit=1) for line in lines if statement in line] == [["undecided", statement]]
+    assert "undecided  Exact beats noise" in lines  # the name of a claim with a longer statement
+    assert max(map(len, lines[:-2])) <= len("not reproduced  ") + 80
     assert lines[-2:] == [
         f"report: {tmp_path}/s.html",
-        f"evidence: on the page, or with: dpstudies report {store} --verbose",
+        f"statements and evidence: on the page, or with: dpstudies report {store} --verbose",
     ]
     _, whole, _ = command("report", store, "--verbose")
     assert f"undecided: {statement} " in whole
@@ -560,10 +579,10 @@ def test_findings_that_lead_come_first_with_their_figure():
     assert lead_with([], [open_]) == (None, [])
 
 
-def test_injected_scripts_do_not_run(address, pages):
+def test_injected_scripts_do_not_run(browser, pages):
     async def act(tab):
         return [one["entry"]["text"] for one in tab.complaints if "entry" in one], len(tab.complaints)
 
-    texts, n_complaints = visit(address, pages["injected"], act)
+    texts, n_complaints = visit(browser, pages["injected"], act)
     assert n_complaints == len(texts) == 1
     assert "Content Security Policy" in texts[0]

@@ -15,10 +15,10 @@ from zarr.storage import LocalStore
 
 import pipeline
 import pipeline.declare.source
-from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.locations import SESSIONS, STATE
-from pipeline.stores.root import COPY
-from pipeline.stores.sessions import SESSION_COPIES
+from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.files.locations import SESSIONS, STATE
+from pipeline.store.layout.root import COPY
+from pipeline.store.sessions.records import SESSION_COPIES
 from studies import cli
 from tests.pipeline import precision_study
 from tests.pipeline.helpers import file_stamps
@@ -177,7 +177,8 @@ def test_verify_names_a_damaged_root(command, store):
 @pytest.mark.parametrize("is_copied", [True, False])
 def test_damaged_session_record_is_repaired(command, store, monkeypatch, is_copied):
     """A record is restored from its copy; if that is damaged, too, it is replaced by a note."""
-    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.5)  # the owner is unknown, so its lease must expire
+    # the owner is unknown, so its lease must expire
+    monkeypatch.setattr("pipeline.store.sessions.lease.LEASE_SECONDS", 0.5)
     for key in (f"{SESSIONS}/000001.json", *([] if is_copied else [SESSION_COPIES])):
         cut(Path(store, key))
     word = "damaged" if is_copied else "lost"

@@ -15,7 +15,7 @@ from pipeline.declare.source import StudySource
 from pipeline.execution.checks import rerun_trial
 from pipeline.results.verdicts import check, undecided
 from pipeline.runs.resolve import study_of
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.figures import convert, describe_hidden, interactive, specify
 from studies.figures import plot as plot_module

@@ -14,6 +14,7 @@ from scipy.special import log_ndtr, ndtr
 from mechanisms.core.conversions import approximate_epsilon, pure_epsilon_for, pure_renyi
 from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
 from mechanisms.draws.tempered import renyi_sampler
+from tests.mechanisms.refusals import assert_refused
 
 ORDERS = np.concatenate([[1.0], np.arange(1.05, 20, 0.05), np.arange(20.0, 500.0)])
 
@@ -67,13 +68,7 @@ def test_bound_is_attained_at_its_order(order):
     delta = mass * -math.expm1(epsilon - loss)
     log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
     assert math.exp(log_bound) == pytest.approx(delta, rel=1e-14)
-
-
-@pytest.mark.parametrize("delta", [1e-9, 1e-4])
-def test_conversion_is_tighter_than_classical(delta):
-    curve = curve_of("gaussian")
-    epsilon = approximate_epsilon(ORDERS, curve, delta)
-    assert epsilon < np.min(curve[1:] - math.log(delta) / (ORDERS[1:] - 1))  # Mironov (2017), proposition 3
+    assert approximate_epsilon([order], [curve], delta) == pytest.approx(epsilon, rel=1e-12)
 
 
 def test_curves_with_one_order():
@@ -125,9 +120,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
     ("call", "message"),
     [
         (lambda: pure_renyi(1.0, 0.5), "order must be a finite number >= 1, got 0.5"),
-        (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
         (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
-        (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
             r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
@@ -136,9 +129,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
         (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
         (lambda: approximate_epsilon([2], [-0.1], 1e-6), r"renyi_epsilons must be >= 0, got \[-0.1\]"),
         (lambda: approximate_epsilon([2], [math.nan], 1e-6), "renyi_epsilons must be >= 0"),
-        (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
     ],
 )
 def test_invalid_arguments_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

@@ -7,15 +7,10 @@ import pytest
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
 from mechanisms.core.hellinger import hellinger
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.counts.hamming import (
-    _loss_sums,
-    _normaliser,
-    calibrate_hamming,
-    hamming_loss,
-    require_hamming,
-)
+from mechanisms.counts.hamming import _loss_sums, _normaliser, calibrate_hamming, hamming_loss, require_hamming
 from tests.mechanisms.counts.constructors import hamming_mechanism
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 COUNTS = [
     (1, 0),
@@ -79,8 +74,7 @@ def test_draws_follow_the_distribution(counts, inverse_temperature):
     frequencies, distribution = np.bincount(ranks, minlength=distances(counts).size), release.pmf()
     assert_frequencies(frequencies, distribution)
     wrong = distribution * (1 + 0.05 * (-1.0) ** np.arange(distribution.size))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, wrong / wrong.sum())
+    assert_rejects(assert_frequencies, frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.parametrize(
@@ -171,24 +165,14 @@ def test_calibrated_mechanism_is_more_accurate_than_noise():
     assert release.expected_hellinger() == pytest.approx(0.21635, abs=1e-5)
 
 
-@pytest.mark.parametrize("inverse_temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_invalid_inverse_temperature_raises(inverse_temperature):
-    with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
-        hamming_loss(3, 2, inverse_temperature)
-
-
 def test_too_large_problems_raise():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
         with pytest.raises(ValueError, match="data sets up to permutations"):
             require_hamming(n, k)
-    with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
-        hamming_loss(2, 17, 1.0)
-    with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
-        require_hamming(10**7, 2)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        calibrate_hamming(3, 2, 0.0)
+    assert_refused(lambda: hamming_loss(2, 17, 1.0), "at most 16 categories for the exact loss, got 17")
+    assert_refused(lambda: require_hamming(10**7, 2), f"at most {MAX_TABLE:,} entries")
+    assert_refused(lambda: calibrate_hamming(3, 2, 0.0), "epsilon must be")
     release = hamming_mechanism([1] * 3, [10**5, 0, 0], 1.0)
-    with pytest.raises(ValueError, match="candidates to stream"):
-        release.expected_hellinger()
+    assert_refused(lambda: release.expected_hellinger(), "candidates to stream")

@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.noise import Noise
-from mechanisms.counts.k_norm import (
-    count_classes,
-    count_vectors,
-    k_norm_log_normaliser,
-    lattice_classes,
-)
+from mechanisms.counts.k_norm import count_classes, count_vectors, k_norm_log_normaliser, lattice_classes
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 
 def vectors_within(k, distance):
@@ -142,8 +138,7 @@ def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
         return np.append(pmf, 1 - pmf.sum())
 
     assert_frequencies(frequencies, pmf(epsilon))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, pmf(1.05 * epsilon))
+    assert_rejects(assert_frequencies, frequencies, pmf(1.05 * epsilon))
 
 
 @pytest.mark.parametrize("k", [10, 40])
@@ -155,8 +150,7 @@ def test_all_categories_have_the_same_marginal_distribution(k):
         assert_mean_within(v[:, category], 0.0)
         assert_mean_within((v[:, category] > 0) - (v > 0).mean(axis=1), 0.0)
         assert_mean_within(v[:, category] ** 2 - (v**2).mean(axis=1), 0.0)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(0.95 * (v[:, -1] > 0) - (v > 0).mean(axis=1), 0.0)
+    assert_rejects(assert_mean_within, 0.95 * (v[:, -1] > 0) - (v > 0).mean(axis=1), 0.0)
 
 
 # Privacy
@@ -173,10 +167,6 @@ def test_loss_of_the_release_is_epsilon_and_attained(k, epsilon):
     first, second = np.nonzero(np.abs(datasets[:, None] - datasets).sum(axis=-1) == 2)
     loss = np.abs(log_pmf[:, first] - log_pmf[:, second])
     np.testing.assert_allclose(loss.max(axis=0), epsilon, rtol=1e-12)
-
-
-def test_representation_omits_the_counts():
-    assert "123" not in repr(k_norm_counts([1, 1], [123, 456], 1.0))
 
 
 # Classes and projected counts
@@ -293,6 +283,4 @@ def test_projected_counts_lose_information():
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+    assert_refused(call, message)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.noise import geometric_counts, histogram_sensitivity, laplace_counts
+from tests.mechanisms.refusals import assert_refused
 
 CASES = [
     ((1.0, 1.0), (1, 0), 1.0),
@@ -129,15 +130,7 @@ def test_histogram_sensitivity_equals_enumeration():
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_invalid_noise_scale_raises(builder, scale):
-    with pytest.raises(ValueError, match="noise_scale must be a finite number > 0"):
-        builder([1, 1], [1, 1], scale)
-
-
-@pytest.mark.parametrize("builder", BUILDERS)
 def test_problem_too_large_to_stream_can_be_sampled(builder):
     release = builder([1] * 5, [10**6] * 5, 2.0)
     assert release.from_uniforms(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
-    with pytest.raises(ValueError, match="candidates to stream"):
-        release.expected_hellinger()
+    assert_refused(lambda: release.expected_hellinger(), "candidates to stream")

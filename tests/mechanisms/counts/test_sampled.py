@@ -1,4 +1,4 @@
-"""Tests of mechanisms that have only a sampler: draws, comparison in a study, and rejected audits."""
+"""Tests of a mechanism that has only a sampler: its draws, and its comparison in a study."""
 
 import math
 from dataclasses import replace
@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms import Guarantee, Mechanism, audit_counts, geometric_counts
+from mechanisms import Guarantee, Mechanism, geometric_counts
 from pipeline import open_results, run
 from studies import STUDIES
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 PRIOR, COUNTS = np.ones(2), np.array([30, 20])
 
@@ -25,24 +25,13 @@ def sampled(scale=1.0):
     return Mechanism("mine", "Mine.", sampler=sampler, guarantee=lambda epsilon, delta: Guarantee(epsilon, 0.0))
 
 
-def test_draws_do_not_depend_on_their_batch():
-    release = sampled().build(PRIOR, COUNTS, 1.0)
-    uniforms = np.random.default_rng(1).random((20, release.n_uniforms))
-    whole = release.from_uniforms(uniforms)
-    parts = [release.from_uniforms(uniforms[start : start + 7]) for start in range(0, 20, 7)]
-    assert (np.concatenate(parts) == whole).all()
-    assert len(np.unique(whole[:, 0])) > 1
-    assert release.from_uniforms(uniforms[:0]).shape == (0, 2)
-
-
 @pytest.mark.slow
 def test_draws_have_the_distribution_of_the_sampler():
     uniforms = np.random.default_rng(2).random((100_000, 1))
     drawn = sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
     observed = np.bincount(drawn[:, 0], minlength=51)
     assert_frequencies(observed, geometric_pmf(1.0))
-    with pytest.raises(AssertionError, match="chi-square"):  # negative control: 5% more noise
-        assert_frequencies(observed, geometric_pmf(1.05))
+    assert_rejects(assert_frequencies, observed, geometric_pmf(1.05))  # negative control: 5% more noise
 
 
 def geometric_pmf(scale):
@@ -61,16 +50,4 @@ def test_sampler_is_compared_in_a_study(tmp_path):
     exact = ds.expected_hellinger.sel(mechanism="geometric").item()
     assert np.isnan(mine.expected_hellinger)
     assert_mean_within(mine.hellinger.values, exact)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(mine.hellinger.values, 1.2 * exact)  # negative control: 16 standard errors away
-
-
-def test_exact_audit_of_a_sampler_is_refused():
-    with pytest.raises(ValueError, match="can only be sampled, and has no pmf; audit it by sampled_bound"):
-        audit_counts(sampled(), [1, 1], 5, 1.0)
-
-
-@pytest.mark.parametrize("uniforms", [np.zeros(2), np.zeros((3, 2)), np.ones((3, 1)), np.full((3, 1), np.nan)])
-def test_invalid_uniforms_are_refused(uniforms):
-    with pytest.raises(ValueError, match=r"uniforms must (be in \[0, 1\)|have shape)"):
-        sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
+    assert_rejects(assert_mean_within, mine.hellinger.values, 1.2 * exact)  # negative control: 16 standard errors away

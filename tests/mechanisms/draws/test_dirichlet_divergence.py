@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.draws.dirichlet_divergence import cell_renyi, dirichlet_renyi, mixture_kl
+from tests.mechanisms.refusals import assert_refused
 
 
 def exact_term(start, move, order):
@@ -152,8 +153,7 @@ def test_shapes_broadcast():
     ],
 )
 def test_invalid_arguments_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        dirichlet_renyi(*arguments)
+    assert_refused(lambda: dirichlet_renyi(*arguments), message)
 
 
 def test_mixture_of_two_beta_distributions_equals_the_arcsine_distribution():

@@ -15,6 +15,7 @@ from mechanisms.draws.worst_case import (
     shared_records,
     validate_dimension,
 )
+from tests.mechanisms.refusals import assert_refused
 
 
 def share(case, n, precision, order=2.0, power=1.0, c=1.0):
@@ -104,18 +105,9 @@ def test_candidate_records():
     np.testing.assert_allclose(np.linalg.norm(circle[:, :2], axis=1), np.repeat([0.05, 0.5], 8), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"beta": 0.0}, "beta must be a finite number > 0, got 0"),
-        ({"norm_bound": math.inf}, "norm_bound must be a finite number > 0, got inf"),
-        ({"power": -1.0}, "power must be a finite number > 0, got -1"),
-        ({"dimension": 3}, "x must have 1 or 2 dimensions, got 3"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [({"dimension": 3}, "x must have 1 or 2 dimensions, got 3")])
 def test_invalid_arguments_raise(change, message):
-    with pytest.raises(ValueError, match=message):
-        limiting_case(**{"beta": 1.0, "dimension": 1, **change})
+    assert_refused(lambda: limiting_case(**{"beta": 1.0, "dimension": 1, **change}), message)
 
 
 def test_invalid_dimensions_raise():

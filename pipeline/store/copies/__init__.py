@@ -1,0 +1,1 @@
+"""Copies of finished stores, whose originals are only read."""

@@ -1,0 +1,1 @@
+"""Sessions: the only process that may write to a store, and the records of those that wrote to it."""

@@ -1,0 +1,173 @@
+"""Tests of runs in shares: joined shares equal one run, and what cannot be joined is refused before a write."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.blocks.evaluate import Status
+from pipeline.errors import BadInputError, UnreadableStoreError
+from pipeline.execution.checks import rerun_trial
+from pipeline.runs.verify import verify
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.run_part import RunPart
+from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
+from tests.pipeline.toy import STUDY
+
+
+def compute(path, k, count, **options):
+    return pipeline.run(STUDY, path, share=f"{k}/{count}", progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "s.zarr"
+    return pipeline.run(STUDY, path, progress=False)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    return [compute(folder / f"{k}.zarr", k, 3) for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
+    joined = pipeline.merge([parts[k] for k in order], tmp_path / "s.zarr")
+    assert_equal_arrays(joined.url, whole.url)
+    assert joined.run_part is None
+    assert joined.spec == whole.spec
+    assert [record["share"] for record in joined.sessions] == [f"{k + 1}/3" for k in order]
+    for panel in joined.spec["panels"]:
+        assert joined.count(panel) == whole.count(panel)
+        assert pipeline.open_results(joined)[panel].identical(pipeline.open_results(whole)[panel])
+
+
+def test_every_chunk_of_joined_shares_is_that_of_one_run(whole, parts, tmp_path):
+    joined = pipeline.merge(parts, tmp_path / "s.zarr")
+    files = {path.relative_to(whole.url) for path in Path(whole.url).rglob("*/c*/*") if path.is_file()}
+    assert files
+    for name in files:
+        assert Path(joined.url, name).read_bytes() == Path(whole.url, name).read_bytes(), name
+    assert verify(joined, study=STUDY).problems == ()
+
+
+@pytest.mark.slow
+def test_a_joined_store_is_extended_like_one_run(parts, tmp_path):
+    joined = pipeline.merge(parts, tmp_path / "s.zarr")
+    trials = max(panel.trials or 0 for panel in STUDY.panels) + 5
+    pipeline.extend(joined, trials=trials, study=STUDY, progress=False)
+    other = pipeline.run(STUDY, tmp_path / "whole.zarr", progress=False)
+    pipeline.extend(other, trials=trials, study=STUDY, progress=False)
+    assert_equal_arrays(joined.url, other.url)
+
+
+def test_shares_are_disjoint_complete_and_equal_in_size():
+    shapes = {"p": (7, 5), "q": (1, 1), "r": (3, 4)}
+    for count in (1, 2, 3, 10, 48, 60):
+        own = {
+            name: np.stack([~RunPart(k, count).others(name, shapes) for k in range(1, count + 1)]) for name in shapes
+        }
+        assert all((masks.sum(axis=0) == 1).all() for masks in own.values())
+        sizes = sum(masks.sum(axis=(1, 2)) for masks in own.values())
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_a_share_has_blocks_of_all_values_of_each_factor():
+    """Dealing blocks in order would give each share one of four values of the last factor."""
+    own = ~RunPart(1, 4).others("p", {"p": (40, 1)})
+    assert (own.reshape(10, 4).sum(axis=0) > 0).all()
+    negative_control = (np.arange(40) % 4 == 0).reshape(10, 4).sum(axis=0)
+    assert not (negative_control > 0).all()
+
+
+@pytest.mark.slow
+def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt_after(1))
+    resumed = pipeline.resume(tmp_path / "s.zarr", study=STUDY, progress=False)
+    assert_equal_arrays(resumed.url, parts[1].url)
+    counts = [resumed.count(panel) for panel in resumed.spec["panels"]]
+    assert sum(count[Status.PENDING] for count in counts) == 0
+    assert sum(count[Status.NOT_ASKED_FOR] for count in counts) > 0
+
+
+def test_blocks_of_other_shares_are_not_pending_in_a_share(parts):
+    found = verify(parts[1], study=STUDY)
+    assert (found.n_pending, found.problems) == (0, ())
+    assert found.n_read > 0
+    panel = STUDY.panel("means")
+    for cell, block in np.argwhere(parts[1].others("means")):
+        reruns = rerun_trial(parts[1], STUDY, "means", panel.cells()[cell], int(block) * panel.block_trials)
+        assert not any(rerun.is_asked for rerun in reruns)
+
+
+REFUSED = {
+    "none": (lambda parts, lab: [], "requires the stores of all shares, got none"),
+    "missing": (lambda parts, lab: parts[:2], "all 3 shares are required, but 3/3 are missing"),
+    "overlapping": (lambda parts, lab: [*parts, parts[0]], "must not overlap, got 1/3 in both"),
+    "no share": (lambda parts, lab: [*parts[:2], lab / "other.zarr"], "is not a share"),
+    "foreign": (lambda parts, lab: [*parts[:2], lab / "foreign.zarr"], "are of different runs: their spec differs"),
+    "counts": (lambda parts, lab: [*parts[:2], lab / "count.zarr"], "shares of one run have one count, got 1/3"),
+    "incomplete": (
+        lambda parts, lab: [*parts[:2], lab / "pending.zarr"],
+        "must be complete to be copied, got .* pending trials in .*; compute them with: dpstudies",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_shares_that_are_no_whole_run_are_refused_before_a_write(parts, tmp_path, case):
+    if case == "no share":
+        pipeline.run(STUDY, tmp_path / "other.zarr", progress=False)
+    if case == "foreign":
+        compute(tmp_path / "foreign.zarr", 3, 3, seed=8)
+    if case == "counts":
+        compute(tmp_path / "count.zarr", 3, 4)
+    if case == "incomplete":
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt_after(1))
+    choose, text = REFUSED[case]
+    with pytest.raises(BadInputError, match=text) as caught:
+        pipeline.merge(choose(parts, tmp_path), tmp_path / "s.zarr")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "s.zarr").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_existing_destination_is_refused(parts, tmp_path):
+    (tmp_path / "s.zarr").mkdir()
+    with pytest.raises(BadInputError, match="exists; choose a path"):
+        pipeline.merge(parts, tmp_path / "s.zarr")
+
+
+def test_a_damaged_share_leaves_nothing(tmp_path):
+    stores = [compute(tmp_path / f"{k}.zarr", k, 2) for k in (1, 2)]
+    chunk = next(path for path in sorted(Path(stores[1].url).glob("*/status/c/**/*")) if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"x")
+    with pytest.raises(UnreadableStoreError):
+        pipeline.merge(stores, tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "3", "1/0", "a/b", "1/1000000", "-1/3", "1/3 "])
+def test_an_invalid_share_is_refused(tmp_path, share):
+    with pytest.raises(BadInputError, match="a share must be K/M"):
+        pipeline.run(STUDY, tmp_path / "s.zarr", share=share)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_a_share_is_neither_extended_nor_continued_as_another(parts):
+    calls = {
+        "has share 1/3 of a run, got --share 2/3": lambda: compute(parts[0], 2, 3),
+        "has share 1/3 of a run, got no --share": lambda: pipeline.run(STUDY, parts[0]),
+        "has share 1/3 of a run; merge all shares first": lambda: pipeline.extend(parts[0], trials=99, study=STUDY),
+        "cannot be combined with --until": lambda: compute(parts[0], 1, 3, until="claims"),
+    }
+    for text, call in calls.items():
+        with pytest.raises(BadInputError, match=text):
+            call()
+    assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
