@@ -21,7 +21,8 @@ from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.options import OTHERS_THAN_UNTIL, RunOptions, StudyLike
 from pipeline.runs.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.store.result_store import ResultStore, find_to_change, open_to_change
-from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, read_goal
+from pipeline.store.scan.requested import RequestedTrials
+from pipeline.store.sessions.recorded_goal import RecordedGoal, read_goal
 from pipeline.store.sessions.records import number_of
 
 

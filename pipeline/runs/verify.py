@@ -27,6 +27,7 @@ from pipeline.runs.resolve import study_of
 from pipeline.store.commit import Planned
 from pipeline.store.health import check_block, check_blocks, check_sessions, check_template, invalidate
 from pipeline.store.result_store import ResultStore, open_to_change
+from pipeline.store.scan.states import blocks_of_others, requested_trials
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.provenance import describe, now
 
@@ -90,7 +91,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             different = Damage("different", again.largest_difference)
             problems += [StoreProblem(_where(panel, work.block, k), name, different) for name in again.differing]
             if again.differing and session:
-                with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
+                with task.writer().commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
     return Verification(n_read, n_computed, n_pending, tuple(problems))
 
@@ -191,7 +192,7 @@ def verify(
 def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
     """Yield every block that a store asks for with the settings for which its trials are asked for."""
     for panel in study.panels:
-        requested, others = store.requested_trials(panel), store.others(panel.name)
+        requested, others = requested_trials(store, panel), blocks_of_others(store, panel.name)
         for block in iterate_blocks(panel):
             start = block.trials.start
             settings = np.flatnonzero(start < requested[block.cell])

@@ -1,9 +1,9 @@
-"""Zarr stores of results: a folder or file per question; `result_store` opens and describes a store.
+"""Zarr stores of results; `result_store` opens and describes one, and all else takes it.
 
-`files` reads and writes files by key, `codec` turns values into the bytes of chunks and back, and `layout` has the root
-and the initial files. `sessions` decides who may write, `scan` which trials are asked for, `commit` writes blocks, and
-`datasets` opens panels with xarray. `health` finds and repairs damage, and `copies` writes compact and merged stores.
-Only `sessions`, `commit`, `health` and `copies` write, besides the creation and growth of a store by `layout`.
+It promises to others: a block is pending or committed as a whole, whatever process dies; what `read`, `scan` and
+`datasets` return was committed, and they write nothing; `commit` writes blocks, and only in the session that `sessions`
+lets write. `creation` makes and extends a store by `layout`; `health` repairs one if asked, and `copies` makes others.
+`codec` alone knows bytes, and `files` alone the folder or object store, so that plain xarray reads every store.
 """
 
 from pipeline.errors import BadInputError
