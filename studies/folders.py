@@ -4,6 +4,7 @@ A folder contains one store per study, ``<study>.zarr``. The quick scale is decl
 and coarser grids, so that the same page takes minutes and has larger errors.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 
 SCALES = ("published", "quick")
+
+COSTS = Path(__file__).with_name("costs.json")
+"""File with seconds per evaluation by scale, study and panel, as ``tests/benchmarks/bench_costs.py`` measured them."""
+
+
+def read_costs(scale: str) -> dict[str, dict[str, float]] | None:
+    """Return seconds per evaluation by study and panel at a scale; None if a study has none."""
+    costs: dict[str, dict[str, float]] = json.loads(COSTS.read_text()).get(scale, {})
+    return costs if set(STUDIES) <= set(costs) else None
 
 
 def configure(study: Study, scale: str = "published", seed: int | None = None) -> dict[str, Any]:

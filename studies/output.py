@@ -1,6 +1,7 @@
 """Output of the commands: escaped text and tables on the terminal, files, and handling of write errors."""
 
 import io
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from pipeline.errors import BadInputError
 
 _CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # the pattern allows slashes in a password
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
+_MOST_DECIMALS = 9  # smaller numbers have an exponent
 
 
 class OutputError(RuntimeError):
@@ -59,6 +61,13 @@ def format_size(n_bytes: float) -> str:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} TB"
+
+
+def format_numbers(numbers: Iterable[float], width: float) -> list[str]:
+    """Format numbers with two digits of a width, such as that of their interval, and separators of thousands."""
+    decimals = 1 - math.floor(math.log10(width)) if width > 0 and math.isfinite(width) else 0
+    kind = f",.{max(decimals, 0)}f" if decimals <= _MOST_DECIMALS else ".4g"
+    return [f"{number:{kind}}" for number in numbers]
 
 
 def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> None:

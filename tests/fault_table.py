@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.pipeline.fault_processes import NotPossibleError
-from tests.pipeline.fault_scenarios import SCENARIOS
-from tests.pipeline.fault_soak import soak
-from tests.pipeline.fault_study import Outcome
+from tests.pipeline.faults.harness import NotPossibleError
+from tests.pipeline.faults.scenarios import SCENARIOS
+from tests.pipeline.faults.soak import soak
+from tests.pipeline.faults.study import Outcome
 
 
 def main() -> int:

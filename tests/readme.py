@@ -3,12 +3,14 @@
 `test_readme` contains the command that rewrites the files.
 """
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import mechanisms
 from mechanisms import (
     GAUSSIAN_MECHANISMS,
     GLM_CHAINS,
@@ -20,6 +22,7 @@ from mechanisms import (
     RENYI_SAMPLERS,
 )
 from studies import MODULES, STUDIES
+from studies.cli import app
 from studies.counts.page_tables import describe_guarantee
 from studies.report.papers import PAPERS
 from studies.report.results import list_errata
@@ -27,6 +30,30 @@ from studies.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = ROOT / ".github/verdicts.md"  # written by: dpstudies report lab --markdown .github/verdicts.md
+
+
+def list_releases() -> str:
+    """Return a sentence with all functions and commands that release real data: those that can be rehearsed."""
+    exported = {name: getattr(mechanisms, name) for name in mechanisms.__all__}
+    functions = [
+        f"`{name}`"
+        for name, value in sorted(exported.items())
+        if inspect.isfunction(value) and "rehearsal_seed" in inspect.signature(value).parameters
+    ]
+    commands = [
+        f"`{command.callback.__name__}`"
+        for command in app.registered_commands
+        if command.callback is not None and "rehearsal" in inspect.signature(command.callback).parameters
+    ]
+    return (
+        f"Only {_join(functions)}, and the commands {_join(commands)} of `dpstudies` release real data. OpenDP draws "
+        "their noise exactly, but for the scale and the centre of the method `quantile-centred`, which this package "
+        "draws with a negligible error."
+    )
+
+
+def _join(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def tabulate_papers() -> str:

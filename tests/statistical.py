@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 from numpy.typing import ArrayLike
 from scipy import stats
 
@@ -40,3 +44,9 @@ def assert_frequencies(counts: ArrayLike, probabilities: ArrayLike, level: float
     statistic = float(np.sum((observed - expected) ** 2 / expected))
     p_value = float(stats.chi2.sf(statistic, expected.size - 1))
     assert p_value >= level, f"chi-square {statistic:.1f} on {expected.size - 1} degrees of freedom, p = {p_value:.2g}"
+
+
+def assert_rejects(check: Callable[..., None], *arguments: Any, **options: Any) -> None:
+    """Assert that a statistical check fails for wrong samples or a wrong distribution (a negative control)."""
+    with pytest.raises(AssertionError, match=r"chi-square|is not within"):
+        check(*arguments, **options)

@@ -124,7 +124,7 @@ class DrawnPosterior(Posterior):
         if rhat <= LARGEST_RHAT and ess >= LEAST_DRAWS:
             return None
         rule = f"chains must have R-hat <= {LARGEST_RHAT:g} and at least {LEAST_DRAWS} effective draws"
-        return f"{rule}, got {rhat:.4f} and {ess:.0f}; use infer with more draws, a narrower prior or parameter_range"
+        return f"{rule}, got {rhat:.4f} and {ess:.0f}; pass a narrower prior or parameter_range"
 
     @property
     def _pooled(self) -> Floats:

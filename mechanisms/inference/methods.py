@@ -29,6 +29,8 @@ from mechanisms.inference.one_posterior_sample import N_DRAWS, OnePosteriorSampl
 from mechanisms.inference.release_model import ReleaseModel
 
 _REHEARSED = (5_000, 20_000)  # numbers of draws per chain of rehearsals
+_LONGER = 4  # ratio of the numbers of draws of chains that replace those that have not converged
+_LONGEST, _MAX_DRAWN = 80_000, 10**9  # largest number of draws per chain, and of records that one chain draws, of these
 _MAX_WIDTH = 20_000  # largest width of bounds of integer records
 _MAX_COUNTS = 20_000_000  # largest number of values of a binomial count
 _REACH, _MAX_CONVOLVED = 120, 50_000_000  # width of a window in scales of the noise; largest sum of all windows
@@ -195,12 +197,26 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
 def fit_release(
     rng: np.random.Generator | None, model: ReleaseModel, prior: ArrayLike, y: Floats, choice: Choice, **run: int
 ) -> Posterior:
-    """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge."""
+    """Return the posterior given one release by the chosen method; warn if it is inexact, or chains do not converge.
+
+    Chains that have not converged are replaced by longer ones while these are affordable.
+    """
     posterior = choice.entry.fit(rng, model, prior, y, **run)
-    problem = posterior.problem() if isinstance(posterior, DrawnPosterior | QuadraturePosterior) else None
+    problem = _problem(posterior)
+    while problem and isinstance(posterior, DrawnPosterior):
+        n_draws = _LONGER * posterior.draws.shape[1]
+        if n_draws > _LONGEST or (choice.entry.draws_records and n_draws * model.n > _MAX_DRAWN):
+            break
+        posterior = choice.entry.fit(rng, model, prior, y, **run | {"n_draws": n_draws})
+        problem = _problem(posterior)
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=3)
     return posterior
+
+
+def _problem(posterior: Posterior) -> str | None:
+    """Return a sentence about a posterior that is inexact, or about chains that have not converged; None otherwise."""
+    return posterior.problem() if isinstance(posterior, DrawnPosterior | QuadraturePosterior) else None
 
 
 def rehearse(model: ReleaseModel, prior: ArrayLike, choice: Choice) -> int:

@@ -35,6 +35,7 @@ VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
 }
 """Kind of claim -> verdict on a true statement, and verdict on a false statement."""
 
+_LONGEST_TITLE = 80  # characters of a statement that a table on the terminal shows
 _RETURNED: tuple[Verdict, ...] = ("holds", "does not hold", "corrected", "undecided")  # verdicts of a check
 _UNDECLARED = (
     "; a check reads what its needs declare only: declare the panels and values that it reads, and write ... after the "
@@ -186,6 +187,12 @@ class Claim:
     leads: bool = False
     also: tuple[str, ...] = ()
     min_values: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Statement if it has at most 80 characters, otherwise the name of the claim in words."""
+        words = self.name.replace("-", " ")
+        return self.statement if len(self.statement) <= _LONGEST_TITLE else f"{words[0].upper()}{words[1:]}"
 
     @cached_property
     def needs(self) -> dict[str, dict[str, tuple[Value, ...]]]:

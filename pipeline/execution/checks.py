@@ -16,8 +16,9 @@ from distributed import Client, get_worker
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
+from pipeline.declare.code_files import parse
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import StudySource, parse
+from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
@@ -98,7 +99,7 @@ def imported_modules(source: StudySource) -> set[str]:
         folder = Path(source.file).parent
         text = text if text is not None else _read(Path(source.file))
     modules: set[str] = set()
-    waiting = [text] if text is not None else []
+    waiting = [*([text] if text is not None else []), *(method.content for method in source.methods)]
     while waiting:
         for name in set(_imports(waiting.pop())) - modules:
             if name not in sys.modules and importlib.util.find_spec(name) is None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from rich.console import Console
@@ -28,18 +28,24 @@ def format_duration(seconds: float | None) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{left:02}"
 
 
+Rates: TypeAlias = Mapping[str, float]
+"""Seconds per evaluation of the panels of a study, on any machine: a forecast uses their ratios to measured ones."""
+
+
 class _Costs:
     """Forecast of the time left: pending evaluations of each cell times their cost, interpolated between known cells.
 
-    The first receipt of a cell includes its setup. A block of a study without receipts has the mean cost of all blocks.
+    The first receipt of a cell includes its setup. Panels of which few cells are known have their stored rate, if there
+    is one, times the ratio of measured to stored costs so far; blocks without one have the mean cost of all blocks.
     """
 
     def __init__(self) -> None:
-        self._total, self._n_blocks = 0.0, 0
+        self._total, self._n_blocks, self._stored = 0.0, 0, 0.0
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, rates: Rates | None = None) -> None:
         """Begin another study, whose panels may have the names of earlier ones."""
+        self._rates = rates or {}
         self._left: dict[str, np.ndarray] = {}
         self._first: dict[str, np.ndarray] = {}  # by panel: seconds and evaluations, shape (2, cell)
         self._later: dict[str, np.ndarray] = {}
@@ -58,23 +64,40 @@ class _Costs:
         panel, cell, n = receipt.work.block.panel, receipt.work.block.cell, receipt.n_done
         self._left[panel][cell] -= n
         self._total += receipt.seconds
+        self._stored += self._rates.get(panel, 0.0) * n
         self._n_blocks += 1
         self._blocks_left -= 1
         receipts = self._later if self._first[panel][1, cell] else self._first
         receipts[panel][:, cell] += receipt.seconds, n
 
-    def seconds_left(self, elapsed: float, n_planned: int = 0) -> float | None:
-        """Return the expected time left, with `n_planned` blocks of other studies, or None if few blocks are known."""
-        left, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
+    def seconds_left(self, elapsed: float, n_planned: int = 0, planned_cost: float | None = None) -> float | None:
+        """Return the expected time left, or None if few blocks are known.
+
+        Other studies have `n_planned` blocks, whose cost by stored rates is `planned_cost`, None without rates.
+        """
+        if planned_cost is not None:
+            if not self._stored:
+                return None
+            slowness = self._total / self._stored
+            left = self._cost_left(slowness) + planned_cost * slowness
+            return left * elapsed / self._total if self._total else 0.0
+        left_here, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
         are_several = bool(n_planned or self._n_before)
-        is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left is not None
+        is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left_here is not None
         if not is_known:
             return None
         mean = self._total / max(1, self._n_blocks)
-        left = (max(0, self._blocks_left) * mean if left is None else left) + n_planned * mean
+        left = (max(0, self._blocks_left) * mean if left_here is None else left_here) + n_planned * mean
         return left * elapsed / self._total if self._total else 0.0
 
-    def _cost_left(self) -> float | None:
+    @overload
+    def _cost_left(self) -> float | None: ...
+
+    @overload
+    def _cost_left(self, slowness: float) -> float: ...
+
+    def _cost_left(self, slowness: float | None = None) -> float | None:
+        """Return the cost of the pending blocks; None if few are known, and no ratio to stored costs is given."""
         left = 0.0
         for panel, by_cell in self._left.items():
             if not by_cell.any():
@@ -82,7 +105,10 @@ class _Costs:
             (first_seconds, first_n), (seconds, n) = self._first[panel], self._later[panel]
             known = np.flatnonzero(first_n)
             if 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
-                return None
+                if slowness is None:
+                    return None
+                left += slowness * self._rates[panel] * float(by_cell.sum())
+                continue
             rates = first_seconds[known] / first_n[known]
             has_later = n[known] > 0
             if has_later.any():
@@ -97,13 +123,30 @@ class _Costs:
         return left
 
 
-class ProgressDisplay:
-    """Progress display of a run, in evaluations, or of `planned` studies by name, each of which calls `begin` first."""
+def _expected_cost(works: PendingWork, rates: Rates) -> float:
+    """Return the cost of pending work by the rates of its panels."""
+    return sum(rates.get(panel, 0.0) * float(by_cell.sum()) for panel, by_cell in works.by_cell().items())
 
-    def __init__(self, console: Console, planned: Mapping[str, PendingWork] | None = None) -> None:
+
+class ProgressDisplay:
+    """Progress display of a run, in evaluations, or of `planned` studies by name, each of which calls `begin` first.
+
+    Studies with a rate for each of their panels have a forecast by `rates` before they begin.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        planned: Mapping[str, PendingWork] | None = None,
+        rates: Mapping[str, Rates] | None = None,
+    ) -> None:
         self._console = console
-        self._planned = {name: (works.n_evaluations, len(works)) for name, works in (planned or {}).items()}
-        self._label = ""
+        self._rates = rates
+        self._planned = {
+            name: (works.n_evaluations, len(works), _expected_cost(works, (rates or {}).get(name, {})))
+            for name, works in (planned or {}).items()
+        }
+        self._label = self._panel = ""
         self._bar: Bar | None = None
         self._task = TaskID(0)
         self._costs = _Costs()
@@ -114,9 +157,9 @@ class ProgressDisplay:
     def begin(self, name: str, label: str) -> ProgressDisplay:
         """Display the work of a planned study from now on, with a label before each line."""
         self._planned.pop(name)
-        self._costs.begin()
-        self._label = label
-        self.n_total = self.n_done + sum(n_evaluations for n_evaluations, _ in self._planned.values())
+        self._costs.begin((self._rates or {}).get(name))
+        self._label, self._panel = label, ""
+        self.n_total = self.n_done + sum(n_evaluations for n_evaluations, _, _ in self._planned.values())
         return self
 
     def __enter__(self) -> ProgressDisplay:
@@ -147,9 +190,8 @@ class ProgressDisplay:
                 BarColumn(),
                 TaskProgressColumn(),
                 MofNCompleteColumn(),
-                TextColumn(
-                    "{task.fields[rate]:,.0f} evaluations/s, {task.fields[failed]:,} failed, ETA {task.fields[eta]}"
-                ),
+                TextColumn("{task.fields[rate]:,.0f} evaluations/s, {task.fields[failed]:,} failed"),
+                TextColumn("time left {task.fields[eta]}"),
                 console=self._console,
             )
             self._task = self._bar.add_task(self._label or "evaluations", total=self.n_total, **self._shown)
@@ -164,8 +206,9 @@ class ProgressDisplay:
 
     @property
     def _eta(self) -> str:
-        n_planned = sum(n_blocks for _, n_blocks in self._planned.values())
-        return format_duration(self._costs.seconds_left(self.seconds, n_planned))
+        n_planned = sum(n_blocks for _, n_blocks, _ in self._planned.values())
+        planned_cost = None if self._rates is None else sum(cost for _, _, cost in self._planned.values())
+        return format_duration(self._costs.seconds_left(self.seconds, n_planned, planned_cost))
 
     @property
     def seconds(self) -> float:
@@ -181,6 +224,7 @@ class ProgressDisplay:
         self.n_done += receipt.n_done
         self.n_failed += receipt.n_failed
         self._costs.note(receipt)
+        self._panel = receipt.work.block.panel
         if self._bar is not None:
             self._bar.update(self._task, **self._shown)
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES or self.n_done == self.n_total:
@@ -188,8 +232,9 @@ class ProgressDisplay:
 
     def _print_line(self) -> None:
         self._last_line = time.monotonic()
-        done = (f"{self._label}: " if self._label else "") + f"{self.n_done:,} of {self.n_total:,} evaluations"
-        line = f"{done}, {self.rate:,.0f} evaluations/s, {self.n_failed:,} failed, ETA {self._eta}"
+        computed = ", ".join(filter(None, (self._label, f"panel {self._panel}" if self._panel else "")))
+        done = (f"{computed}: " if computed else "") + f"{self.n_done:,} of {self.n_total:,} evaluations"
+        line = f"{done}, {self.rate:,.0f} evaluations/s, {self.n_failed:,} failed, time left {self._eta}"
         self._console.print(line, soft_wrap=True, highlight=False)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.clusters.cluster import dashboard_address
+from pipeline.declare.method_files import METHODS
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
@@ -91,6 +92,7 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             is_held = existing is not None and existing.holds(study)
             audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
             audits |= {} if options.share is None else {RUN_PART: options.share}
+            audits |= {name: text for name, text in source.attributes.items() if name == METHODS}
             session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing, audits)

@@ -16,7 +16,7 @@ from pipeline.runs.progress import ProgressDisplay
 from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster
-from studies.folders import configure, require_folder, store_path
+from studies.folders import configure, read_costs, require_folder, store_path
 from studies.output import ERRORS, fail, say
 from studies.report.summaries import state_of
 
@@ -27,7 +27,7 @@ def run_all(
     """Run every study, each with its store in a folder, also after failures of others."""
     conduct = {"cluster": cluster, "time_limit": time_limit, "allow_failures": allow_failures}
     profile = load_cluster(cluster)
-    display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)))
+    display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)), read_costs(scale))
     again = _command(folder, scale, seed, conduct)
     unfinished: list[str] = []
     n_failed = 0

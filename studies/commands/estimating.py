@@ -9,6 +9,7 @@ from studies.commands.options import (
     Ledger,
     MissingTexts,
     Plot,
+    PrintedRelease,
     RehearsalSeed,
     Yes,
     argument,
@@ -18,15 +19,21 @@ from studies.commands.options import (
 if TYPE_CHECKING:
     from studies.own_data.estimate_requests import EstimateOptions
 
-File = Annotated[str, argument("FILE", "Private records, one per row: .csv, .csv.gz, .parquet or .zarr.")]
-Epsilon = Annotated[float, option("Privacy loss of the release, in nats.")]
-Column = Annotated[str, option("Column of the values.")]
+File = Annotated[str | None, argument("FILE", "Private records, one per row: .csv, .csv.gz, .parquet or .zarr.")]
+Epsilon = Annotated[float | None, option("Privacy loss of the release, in nats.")]
+Column = Annotated[str | None, option("Column of the values.")]
+Levels = Annotated[
+    str | None,
+    option(
+        "A,B", "Public values of the column of --where; a condition on another value is refused, without a release."
+    ),
+]
 EQUALS = (
     "A value in plain decimal form, such as 20 or -0.5, equals the cells in plain decimal form with exactly its value; "
     "another value, and one in quotes, equals the cells with its text."
 )
 Where = Annotated[
-    str,
+    str | None,
     option(
         "CONDITION",
         f"COLUMN=VALUE, or with !=, <, <=, > or >=, in quotes. {EQUALS} < and > compare exact decimal numbers.",
@@ -35,9 +42,9 @@ Where = Annotated[
 
 
 def mean(
-    file: File,
-    column: Column,
-    epsilon: Epsilon,
+    file: File = None,
+    column: Column = None,
+    epsilon: Epsilon = None,
     limits: Annotated[
         str | None,
         option(
@@ -48,6 +55,7 @@ def mean(
     ] = None,
     bounds_epsilon: Annotated[float | None, option("Additional privacy loss of --range auto, in nats.")] = None,
     unit: Annotated[str, option("Unit of the values, such as EUR, for the output.")] = "",
+    release: PrintedRelease = None,
     na: MissingTexts = None,
     plot: Plot = None,
     ledger: Ledger = None,
@@ -59,14 +67,16 @@ def mean(
     """Release the mean of a column, with an interval that accounts for sampling and noise."""
     from studies.own_data.estimate_requests import answer_mean
 
-    options = _group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json)
+    options = _group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json)
     answer_mean(options, column, limits, bounds_epsilon, unit)
 
 
 def proportion(
-    file: File,
-    where: Where,
-    epsilon: Epsilon,
+    file: File = None,
+    where: Where = None,
+    epsilon: Epsilon = None,
+    levels: Levels = None,
+    release: PrintedRelease = None,
     na: MissingTexts = None,
     plot: Plot = None,
     ledger: Ledger = None,
@@ -81,13 +91,15 @@ def proportion(
     """
     from studies.own_data.estimate_requests import answer_proportion
 
-    answer_proportion(_group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json), where)
+    answer_proportion(_group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json), where, levels)
 
 
 def count(
-    file: File,
-    epsilon: Epsilon,
-    where: Where = "",
+    file: File = None,
+    where: Where = None,
+    epsilon: Epsilon = None,
+    levels: Levels = None,
+    release: PrintedRelease = None,
     na: MissingTexts = None,
     plot: Plot = None,
     ledger: Ledger = None,
@@ -99,13 +111,13 @@ def count(
     """Release the number of rows that satisfy a condition; the number of all rows is public."""
     from studies.own_data.estimate_requests import answer_count
 
-    answer_count(_group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json), where)
+    answer_count(_group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json), where, levels)
 
 
 def histogram(
-    file: File,
-    column: Column,
-    epsilon: Epsilon,
+    file: File = None,
+    column: Column = None,
+    epsilon: Epsilon = None,
     categories: Annotated[
         str | None, option("A,B", f"Public categories; all other values are released as one category. {EQUALS}")
     ] = None,
@@ -113,6 +125,7 @@ def histogram(
     limits: Annotated[
         str | None, option("--range", "LOW:HIGH", "Public range of numbers, divided into 10 bins, instead.")
     ] = None,
+    release: PrintedRelease = None,
     na: MissingTexts = None,
     plot: Plot = None,
     ledger: Ledger = None,
@@ -127,13 +140,14 @@ def histogram(
     """
     from studies.own_data.estimate_requests import answer_histogram
 
-    options = _group(file, epsilon, na, plot, ledger, budget, yes, rehearsal, json)
+    options = _group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json)
     answer_histogram(options, column, categories, edges, limits)
 
 
 def _group(
-    file: str,
-    epsilon: float,
+    file: str | None,
+    epsilon: float | None,
+    release: Path | None,
     na: list[str] | None,
     plot: Path | None,
     ledger: str | None,
@@ -147,5 +161,5 @@ def _group(
     from studies.own_data.option_groups import BudgetOptions, OutputOptions
 
     return EstimateOptions(
-        file, epsilon, na, BudgetOptions(ledger, budget, yes, rehearsal), OutputOptions(json=json, plot=plot)
+        file, epsilon, release, na, BudgetOptions(ledger, budget, yes, rehearsal), OutputOptions(json=json, plot=plot)
     )

@@ -21,7 +21,7 @@ def report(
     markdown: Annotated[Path | None, option("File for the verdicts as a Markdown table; for folders only.")] = None,
     show: Open = False,
     study: DeclaringStudy = None,
-    verbose: Annotated[bool, option("--verbose", "Print the evidence of each verdict.")] = False,
+    verbose: Annotated[bool, option("--verbose", "Print the statement and the evidence of each verdict.")] = False,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     from pipeline.runs.resolve import study_of
@@ -55,7 +55,7 @@ def report(
         say(f"incomplete: {n_pending:,} evaluations are pending; compute them with: {command('resume', store)}")
     _announce(page, f", figures: {figures}" if figures else "", show)
     if results.claims and not verbose:
-        say(f"evidence: on the page, or with: {command('report', store, '--verbose')}")
+        say(f"statements and evidence: on the page, or with: {command('report', store, '--verbose')}")
 
 
 def serve(
@@ -96,7 +96,7 @@ def _report_folder(folder: str, output: Path | None, markdown: Path | None, show
 
 
 def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Set[str], verbose: bool) -> None:
-    """Print each claim with its verdict, and its evidence if `verbose`; count claims whose panels are not stored."""
+    """Print a verdict on each claim, with its evidence if `verbose`; count claims whose panels are not stored."""
     judged = [
         (claim, finding) for claim, finding in findings if finding.verdict != "undecided" or set(claim.needs) <= panels
     ]
@@ -104,7 +104,7 @@ def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Set[str],
         for claim, finding in judged:
             say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
     elif judged:
-        print_wrapped(("verdict", "claim"), [(finding.verdict, claim.statement) for claim, finding in judged])
+        print_wrapped(("verdict", "claim"), [(finding.verdict, claim.title) for claim, finding in judged])
     if n_without := len(findings) - len(judged):
         panels_needed = "a panel that it needs" if n_without == 1 else "panels that they need"
         say(f"undecided: {n_without} claim{'' if n_without == 1 else 's'}, because the store lacks {panels_needed}")

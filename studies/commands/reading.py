@@ -98,7 +98,7 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore"
         while pending:
             rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
             eta = format_duration(pending / rate if rate else None)
-            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, ETA {eta}"
+            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, time left {eta}"
             if ERRORS.is_terminal:
                 line.update(text)
             else:

@@ -140,8 +140,8 @@ _BEAT_BOUND: Pairs = (("k2", "laplace", "varying-bound"), ("k4", "hamming-exact"
 
 @claim(kind="addition", level=0, needs=_needs(_EXACT_BEATS))
 def exact_beats_noise(look: Look) -> Finding:
-    """The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on the
-    counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 categories.
+    """The smooth mechanism, calibrated by an exact audit, beats Laplace noise for n >= 200 with 2 categories, and
+    Laplace and geometric noise for n >= 100 with 3.
     """
     return _smaller_means(look, _EXACT_BEATS)
 
@@ -156,18 +156,16 @@ def geometric_is_best_at_two_cells(look: Look) -> Finding:
 
 @claim(kind="addition", level=0, needs=_needs(_BOUND_BEATS))
 def bound_beats_published(look: Look) -> Finding:
-    """The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published
-    mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than Laplace noise on
-    real data.
+    """The varying mechanism, calibrated by a proved bound, is more accurate than the published one with 4 categories,
+    and than Laplace noise on real data.
     """
     return _smaller_means(look, _BOUND_BEATS)
 
 
 @claim(kind="addition", level=0, needs=_needs(_BEAT_BOUND))
 def bound_is_behind(look: Look) -> Finding:
-    """The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and less
-    accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be calibrated exactly
-    at every size.
+    """Calibrated by the bound, varying is less accurate than Laplace noise with 2 categories, and than hamming-exact
+    with 4 categories.
     """
     return _smaller_means(look, _BEAT_BOUND)
 
@@ -260,25 +258,24 @@ def _compare(look: Look) -> Iterator[Finding]:
 
 @p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(_BALANCED, *_COMPARED, ...))
 def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
-    """With 3, 4 and 10 categories of balanced data, and on real data, noise tailored to the neighbouring relation
-    (k-norm) is closer to the true posterior than every private mechanism tailored to the Hellinger distance and than
-    all other noise on the counts.
+    """At balanced and real data, k-norm is closer to the true posterior than every private mechanism tailored to the
+    Hellinger distance and all other noise on counts.
     """
     return _compare(look)
 
 
 @p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(SKEWED, *_COMPARED, ...))
 def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
-    """With unequal shares of 3 and 4 categories, in every stored order, k-norm is closer to the true posterior than
-    every private mechanism tailored to the Hellinger distance and than all other noise on the counts.
+    """At skewed data, in every stored order of the categories, k-norm is closer to the true posterior than tailored
+    mechanisms and all other noise on counts.
     """
     return _compare(look)
 
 
 @p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(["random"], *_COMPARED, ...))
 def k_norm_is_closest_at_random_data(look: Look) -> Finding:
-    """At data sets of 3 categories from Dirichlet-multinomial distributions, k-norm is on average closer to the true
-    posterior than every other private mechanism with an exact mean.
+    """At Dirichlet-multinomial data of 3 categories, k-norm is on average closer to the true posterior than every other
+    private mechanism with an exact mean.
     """
     summary = look["random"]
     ratios = private_rivals(summary["ratio_to_k_norm_mean"]).dropna("mechanism", how="all")
@@ -301,8 +298,8 @@ def k_norm_is_closest_at_random_data(look: Look) -> Finding:
 )
 @joined()
 def tailored_noise_fails_at_skewed_data(look: Look) -> Iterator[Finding]:
-    """If one category has more than nine tenths of the records, every private mechanism tailored to the Hellinger
-    distance has more than twice the mean distance of k-norm.
+    """If a category has over nine tenths of the records, every private mechanism tailored to the Hellinger distance has
+    over twice the mean distance of k-norm.
     """
     for panel, summary in look.items():
         shares = summary["shares"].values.tolist()
@@ -352,8 +349,8 @@ _EXPONENTIAL = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-
 )
 @joined("Ratios of exact means; {}.")
 def permute_and_flip(look: Look) -> Iterator[Finding]:
-    """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity, for which both
-    have a proof; calibrated by exact audits, it is less accurate than smooth-exact at balanced data.
+    """Permute-and-flip is at least as accurate as the exponential mechanism on the global sensitivity; calibrated
+    exactly, it is behind smooth-exact at balanced data.
     """
     pairs = list(zip(_EXPONENTIAL[:2], _EXPONENTIAL[2:], strict=True))
     for panel, summary in look.items():

@@ -132,8 +132,8 @@ def none_is_better(look: Look) -> Iterator[Finding]:
     needs={"k2": {"mechanism": ("optimal", "geometric", ...), "prior": ("1:1",)}},
 )
 def geometric_is_nearest(look: Look) -> Finding:
-    """With two categories, geometric noise has the smallest worst case of all mechanisms that do not solve a linear
-    program; it is optimal up to post-processing of its output.
+    """With two categories, geometric noise has the smallest worst case of all mechanisms but linear programs;
+    post-processing its output makes it optimal.
     """
     ratio = _ratio(look["k2"])
     compared = [name for name in ratio["mechanism"].values.tolist() if MECHANISMS[name].evaluation != "program"]
@@ -150,8 +150,8 @@ def geometric_is_nearest(look: Look) -> Finding:
 )
 @joined("Worst case relative to the optimum. {}.", ". ")
 def k_norm_is_near_optimal(look: Look) -> Iterator[Finding]:
-    """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases of counts with two
-    and three categories, and within 3 % with four.
+    """Post-processed K-norm noise has a worst case within 2 % of the optimum of all private releases with two and three
+    categories, and within 3 % with four.
     """
     for panel, (name, near) in _NEAR.items():
         summary = look[panel]

@@ -142,8 +142,8 @@ def local_is_not_private(look: Look) -> Finding:
     ),
 )
 def local_proof(look: Look) -> Finding:
-    """The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with LS(y) = H(x,
-    y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.
+    """The exponential mechanism with local sensitivity loses more than epsilon at neighbours with LS(y) = H(x, y) <
+    LS(x), which exist for Beta(1, 1) and n >= 4.
     """
     audit = look["binomial"].sel(prior=["1:1"], mechanism="local")
     shares = _share(audit)
@@ -181,9 +181,8 @@ def bound_leaves_slack(look: Look) -> Finding:
 
 @claim(kind="self-check", needs={"relations": {"relation": tuple(RELATIONS), "mechanism": (*FAMILIES, *MECHANISMS)}})
 def both_neighbouring_relations(look: Look) -> Finding:
-    """Sums with Laplace noise are epsilon-DP under replacement and under addition and removal of a record. Releases of
-    counts have a finite loss under replacement, and an infinite one under addition and removal, because they reveal the
-    number of records.
+    """Sums with Laplace noise are epsilon-DP under both neighbouring relations; releases of counts, which reveal n,
+    under replacement only.
     """
     loss = look["relations"]["exact_epsilon"]
     sums = loss.sel(mechanism=list(FAMILIES)) / look["relations"]["epsilon"]

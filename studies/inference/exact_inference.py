@@ -41,6 +41,7 @@ from studies.inference.exact_trials import (
 )
 from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
+from studies.inference.own_posteriors import compared_posterior
 from studies.inference.page_tables import compare_chains
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
@@ -85,7 +86,8 @@ def _panel(
     return inference_panel(
         name, meaning, family, partial(simulate_releases, family, name == "edge"), methods, _MEASURES, n=n,
         epsilon=epsilon, priors=priors, bounds=bounds, factors=noise if bounds is None else (*noise, _OUTSIDE),
-        scalars=(_THINNING, *scalars), largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
+        accepts={"posterior": partial(compared_posterior, family)}, scalars=(_THINNING, *scalars),
+        largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
         block_trials=min(trials, 100), version=version,
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())))  # fmt: skip
 
@@ -286,17 +288,16 @@ def _suffices(look: Look, method: str, peer: str, noise_counts: bool) -> Finding
 
 @p4(place="section 3.2", kind="addition", needs=_in_binomial("marginal", "exact"))
 def normal_approximation_suffices(look: Look) -> Finding:
-    """For a Beta prior with n·E[θ(1 − θ)] + 2/ε² >= 20, the expected variance of the noisy count, the posterior from a
-    normal approximation of its distribution (marginal) is accurate on average over releases. For smaller values it is
-    not always.
+    """For a Beta prior, marginal is accurate on average over releases if n·E[θ(1 − θ)] + 2/ε² >= 20, the expected
+    variance of the noisy count, and not always below.
     """
     return _suffices(look, "marginal", "exact", noise_counts=True)
 
 
 @p4(place="Algorithm 1", kind="addition", needs=_in_binomial("gibbs", "gibbs-exact"))
 def gibbs_needs_large_counts(look: Look) -> Finding:
-    """For a Beta prior with n·E[θ(1 − θ)] >= 20, the Gibbs sampler with normal approximations is accurate on average
-    over releases. For smaller values it is not always, also if the noise is large.
+    """For a Beta prior, gibbs is accurate on average over releases if n·E[θ(1 − θ)] >= 20, and not always below, also
+    if the noise is large.
     """
     return _suffices(look, "gibbs", "gibbs-exact", noise_counts=False)
 

@@ -24,16 +24,16 @@ _ADDED: dict[str, Any] = {"kind": "addition", "min_trials": 20, "level": two_sid
 
 @claim(kind="self-check", min_trials=20, needs=_CALIBRATED)
 def exact_posteriors_are_calibrated(look: Look) -> Finding:
-    """With the true prior, randomised posterior quantiles of the exact posterior are uniform at each level of a table,
-    for Gaussian noise, for clipped, rounded and suppressed values, and for each mechanism that releases counts.
+    """With the true prior, randomised quantiles of the exact posterior are uniform at each level, for every noise,
+    format and mechanism of counts.
     """
     return together([uniform({name: look.select(name)["pit_p"] for name in _CALIBRATED}, 1e-3)])
 
 
 @claim(**_ADDED, leads=True, needs={"tree": {"algorithm": ("tree", "least-squares"), "part": "leaf below 20", **_G1}})
 def narrower_in_small_cells(look: Look) -> Finding:
-    """In leaves with fewer than 20 records, 95 % intervals of the exact posterior are at least 25 % narrower on average
-    than those of least squares, for sparse leaves, noise of standard deviation 5 at every level, and the true prior.
+    """In sparse leaves with fewer than 20 records, 95 % intervals of the exact posterior with the true prior are at
+    least 25 % narrower than those of least squares.
     """
     ds = look.select("tree")
     finding = smaller(ds, "width", "tree", "least-squares", look.critical(4), 0.75)
@@ -43,8 +43,8 @@ def narrower_in_small_cells(look: Look) -> Finding:
 
 @claim(**_ADDED, needs={"tree": {"algorithm": ("tree", "least-squares-clipped"), "part": "leaf", **_G1}})
 def smaller_error_than_clipping(look: Look) -> Finding:
-    """For sparse leaves, the posterior mean has at most 95 % of the root mean squared error of least squares clipped at
-    0, with noise of standard deviation 5 at every level and the true prior.
+    """In sparse leaves, the posterior mean with the true prior has at most 95 % of the root mean squared error of least
+    squares clipped at 0.
     """
     ratio, error = mean_ratio(look.select("tree"), "square", "tree", "least-squares-clipped")
     root = np.sqrt(ratio)
@@ -54,16 +54,16 @@ def smaller_error_than_clipping(look: Look) -> Finding:
 
 @claim(**_ADDED, needs={"tree": {"algorithm": ("tree", "leaf"), "part": ("county", "state"), **_G1}})
 def levels_inform_each_other(look: Look) -> Finding:
-    """Given the whole table, 95 % intervals of counties and states are at least 5 % narrower on average than given the
-    value of the node alone, for sparse leaves, noise of standard deviation 5 at every level, and the true prior.
+    """In sparse tables, 95 % intervals of counties and states given the whole table are at least 5 % narrower than
+    given the value of the node alone.
     """
     return smaller(look.select("tree"), "width", "tree", "leaf", look.critical(4), 0.95)
 
 
 @claim(**_ADDED, needs={"tree": {"algorithm": "tree", "part": "leaf below 20", **_G1, "prior": "wrong"}})
 def wrong_prior_undercovers(look: Look) -> Finding:
-    """A prior with twice the true mean and five times the true shape gives intervals that cover leaves with fewer than
-    20 records with less than the nominal probability, for sparse leaves and noise of standard deviation 5.
+    """A prior with twice the true mean and five times the true shape undercovers sparse leaves with fewer than 20
+    records.
     """
     covered = mean(look.select("tree"), "covered")
     return decide(*below(NOMINAL, covered, look.critical(4)), f"Coverage {shown(covered)}; nominal {NOMINAL}.")
@@ -75,9 +75,8 @@ _RIVALS = ("tree", "least-squares-clipped")
 
 @claim(**_ADDED, needs={"contingency": {"algorithm": _RIVALS, "noise_std": 5.0, "part": _SIZES}})
 def fitted_prior_covers_real_counts(look: Look) -> Finding:
-    """In the table sex × race × education × income of Adult, 95 % intervals given a prior that is fitted to the noisy
-    values cover at least 93 % of the cells of each size, from empty cells to those of 200 records or more, and they are
-    at least 5 % narrower in cells with fewer than 20 records than those of least squares clipped at 0.
+    """On Adult, 95 % intervals given a fitted prior cover at least 93 % of the cells of each size, and small cells 5 %
+    more narrowly than clipped least squares.
     """
     ds, deviations = look.select("contingency"), look.critical(4)
     covered = mean(ds, "covered", algorithm="tree")
@@ -93,8 +92,8 @@ _READINGS = ("tree", "published")
 
 @claim(**_ADDED, needs={"formats": {"algorithm": _READINGS, **_IN_LEAVES}})
 def formats_belong_in_the_likelihood(look: Look) -> Finding:
-    """If values are rounded to multiples of 5, with noise of standard deviation 2, 95 % intervals that ignore the
-    rounding cover at least 2 percentage points fewer leaves than those of the exact posterior.
+    """If values are rounded to multiples of 5, intervals that ignore the rounding cover at least 2 percentage points
+    fewer leaves than the exact posterior.
     """
     ds = look.select("formats")
     tree, published = (ds["covered_mean"].sel(algorithm=name) for name in _READINGS)
@@ -107,8 +106,8 @@ def formats_belong_in_the_likelihood(look: Look) -> Finding:
 
 @claim(**_ADDED, needs={"formats": {"algorithm": _READINGS, **_SUPPRESSED}})
 def suppression_informs(look: Look) -> Finding:
-    """If values below 5 are suppressed, with noise of standard deviation 2, 95 % intervals for leaves with fewer than
-    20 records are at least 20 % narrower on average than if suppressed values were treated as missing.
+    """If values below 5 are suppressed, 95 % intervals of leaves with fewer than 20 records are at least 20 % narrower
+    than if they were treated as missing.
     """
     return smaller(look.select("formats"), "width", *_READINGS, look.critical(4), 0.8)
 
@@ -121,8 +120,8 @@ _NOISES = ("k-norm", "geometric")
     needs={"mechanisms": {"algorithm": "tree", "epsilon": 1.0, "part": "all", "k": (10, 100), "noise": _NOISES}},
 )
 def k_norm_gains_with_few_categories(look: Look) -> Finding:
-    """At ε = 1 and with a public total of 1,000 records, 95 % intervals given K-norm noise are at least 3 % narrower on
-    average than given two-sided geometric noise with 10 categories, and at most 3 % narrower with 100 categories.
+    """At ε = 1 and a public total, intervals given K-norm noise are at least 3 % narrower than given geometric noise
+    with 10 categories, at most 3 % with 100.
     """
     ds, deviations = look.select("mechanisms"), look.critical(4)
     few, several = (mean_ratio(ds.sel(k=k), "width", *_NOISES) for k in (10, 100))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.errors import BadInputError, as_bad_input
+from pipeline.errors import BadInputError, as_bad_input, suggest
 from pipeline.tables.cells import Literal, encode_numbers, match_literals, parse_decimal
 from studies.own_data.private_table import show_names
 
@@ -60,7 +60,7 @@ class Condition:
 
     def encode(self, words: pd.Series) -> np.ndarray:
         """Return 1 for the cells that satisfy the condition, 0 for others and NaN for missing ones, shape (n,)."""
-        if self.sign in _ORDERS:
+        if self.is_ordered:
             is_ordered, bound = _ORDERS[self.sign], parse_decimal(self.literal.text)
 
             def compare(word: str) -> float | None:
@@ -71,9 +71,23 @@ class Condition:
         codes = match_literals(words, [self.literal])
         return codes if self.sign == "!=" else 1.0 - codes
 
+    @property
+    def is_ordered(self) -> bool:
+        """True for a condition on the order of numbers, False for one on equality."""
+        return self.sign in _ORDERS
+
+    def require_level(self, levels: Sequence[Literal]) -> None:
+        """Raise BadInputError if the value equals none of the public levels of the column, which no cell decides."""
+        if not self.is_ordered and not any(self.literal.overlaps(level) for level in levels):
+            names = [level.text for level in levels]
+            raise BadInputError(
+                f"where must compare {self.column} with one of its public levels {', '.join(names)}, got "
+                f"{self.literal.text}; {suggest(self.literal.text, names)}check --where and --levels"
+            )
+
     def __str__(self) -> str:
         """Return the rule that decides about each cell."""
-        if self.sign in _ORDERS:
+        if self.is_ordered:
             return f"cells of {self.column} whose exact decimal number is {self.sign} {self.literal.text}"
         cell_text = f"number {self.literal.text}, in plain decimal form"
         if self.literal.number is None:

@@ -1,20 +1,48 @@
 """Output of estimates from private records: rows of a table, lines, and a figure of the posterior."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mechanisms.core.noise import Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
-from studies.output import print_table, say
-from studies.own_data.output import guarantee_values, print_release, state_guarantee, write_plot
-from studies.own_data.spending import Account
+from mechanisms.inference.sum_release import SumRelease
+from pipeline.errors import BadInputError
+from studies.output import format_numbers, print_table, say
+from studies.own_data.output import (
+    guarantee_values,
+    print_release,
+    read_release,
+    reading_release,
+    state_guarantee,
+    write_plot,
+)
+from studies.own_data.spending import add_losses
 
 _BLUE = "#3b6ea8"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Question of a command about private records, which its release contains; all of it is public."""
+
+    command: str  # mean, proportion, count or histogram
+    subject: str  # name of a column, or a condition
+    unit: str = ""
+    labels: tuple[str, ...] = ()  # of the categories of a histogram
+    rule: str = ""  # about the cells that satisfy the condition
+    search: float | None = None  # loss of the search for the range; None if the range is given
+
+    @property
+    def prior(self) -> tuple[float, ...] | None:
+        """Hyperparameters of the prior; None for the default prior of records of unknown variance."""
+        return {"mean": None, "histogram": (1.0,) * len(self.labels)}.get(self.command, (1.0, 1.0))
+
 
 Row = tuple[str, float, float, float]
 """Label, posterior mean, and ends of the interval."""
@@ -24,6 +52,7 @@ Row = tuple[str, float, float, float]
 class Estimate:
     """Posterior of one question about private records, as rows of a table, notes and a figure."""
 
+    question: Question
     title: str  # name of the estimated quantity, with its unit
     rows: tuple[Row, ...]
     posterior: ReleasePosterior  # of the parameter of the records
@@ -31,20 +60,17 @@ class Estimate:
     edges: np.ndarray  # of the cells of `density`, shape (c + 1,); empty for categories
     density: np.ndarray  # posterior probability per unit in each cell, shape (c,)
     statistics: tuple[str, ...]  # names of the released statistics
-    total_loss: float  # of all releases of the command, in nats
-    remark: str = ""  # about the parts of the loss
 
     def formatted(self) -> list[tuple[str, ...]]:
         """Return the rows as text, with two digits of the width of the narrowest interval."""
-        width = min(high - low for _, _, low, high in self.rows) or 1.0
-        decimals = max(0, 1 - math.floor(math.log10(width)))
-        return [(label, *(f"{value:,.{decimals}f}" for value in values)) for label, *values in self.rows]
+        width = min(high - low for _, _, low, high in self.rows)
+        return [(label, *format_numbers(values, width)) for label, *values in self.rows]
 
-    def show(self, account: Account, rule: str, plot: Path | None, as_json: bool) -> None:
-        """Print the release, the estimate and its assumptions, and draw it; a rule states which cells are counted."""
+    def show(self, account_lines: Sequence[str], plot: Path | None, as_json: bool) -> None:
+        """Print the release, the estimate and its assumptions, and draw it."""
         self._print_release(as_json)
         print_table((self.title, "estimate", "95 % from", "to"), self.formatted())
-        for line in (*self._guarantee_lines(), *self.notes, *self._method_lines(rule), *account.describe_rest()):
+        for line in (*self._guarantee_lines(), *self.notes, *self._method_lines(), *account_lines):
             say(line)
         if plot is not None:
             write_plot(plot, self.specify())
@@ -56,6 +82,7 @@ class Estimate:
         assert not isinstance(posterior.guarantee, ConcentratedGuarantee)
         released = posterior.release.tolist()
         json_values = {
+            "question": asdict(self.question),
             "family": model.family,
             "n": model.n,
             "bounds": model.bounds,
@@ -69,12 +96,16 @@ class Estimate:
 
     def _guarantee_lines(self) -> list[str]:
         """Return the lines on the guarantee of all releases of the command."""
-        n_rows, guarantee = self.posterior.model.n, self.posterior.guarantee
+        n_rows, guarantee, search = self.posterior.model.n, self.posterior.guarantee, self.question.search
         assert isinstance(n_rows, int)
-        total = None if guarantee is None else Guarantee(self.total_loss, status=guarantee.status)
-        return state_guarantee(total, n_rows, self.remark)
+        assert not isinstance(guarantee, ConcentratedGuarantee)
+        if guarantee is None or search is None:
+            return state_guarantee(guarantee, n_rows)
+        total = Guarantee(add_losses(search, guarantee.epsilon), status=guarantee.status)
+        return state_guarantee(total, n_rows, f", of which {search:g} for the range")
 
-    def _method_lines(self, rule: str) -> list[str]:
+    def _method_lines(self) -> list[str]:
+        rule = self.question.rule
         return [f"inference: {self.posterior.method}, {self.posterior.reason}", *([rule] if rule else [])]
 
     def specify(self) -> dict[str, Any]:
@@ -105,3 +136,29 @@ class Estimate:
             {"data": single, "mark": {"type": "rule", "color": "black"}, "encoding": {"x": {"datum": mean}}},
         ]
         return {"title": title, "width": 400, "height": 250, "data": {"values": values}, "layer": layers}
+
+
+def load_release(path: Path, command: str) -> tuple[Question, SumRelease, Guarantee | None]:
+    """Return the question, the release and its guarantee, None for a rehearsal, of a file with a printed release.
+
+    The file contains what the command prints with ``--json``; the text may stand after ``release:``.
+    """
+    with reading_release(path, f"{command} --json"):
+        values = read_release(path)
+        question = Question(**values["question"] | {"labels": tuple(values["question"]["labels"])})
+        bounds, guarantee = values["bounds"], values["guarantee"]
+        model = ReleaseModel(
+            values["family"],
+            values["n"],
+            Noise(**values["noise"]),
+            None if bounds is None else tuple(bounds),
+            values["outside"],
+        )
+        release = SumRelease(list(values["statistics"].values()), model)
+        stated = None if guarantee is None else Guarantee(**guarantee)
+    if question.command != command:
+        raise BadInputError(
+            f"{path} must contain a release of {command}, got one of {question.command}; pass it to dpstudies "
+            f"{question.command} --release"
+        )
+    return question, release, stated

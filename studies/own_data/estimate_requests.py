@@ -5,23 +5,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from mechanisms.core.privacy import Guarantee
+from mechanisms.inference.release_posterior import ReleasePosterior
 from pipeline.errors import BadInputError
+from pipeline.tables.cells import Literal
+from pipeline.tables.formats import Encoder
 from studies.option_texts import find_numbers
 from studies.output import require_file
 from studies.own_data import conditions
-from studies.own_data.estimate_output import Estimate
+from studies.own_data.estimate_output import Question
 from studies.own_data.estimates import (
     Spending,
-    estimate_count,
-    estimate_histogram,
-    estimate_mean,
-    estimate_proportion,
+    estimate,
+    infer_again,
+    release_histogram,
+    release_mean,
+    release_number,
 )
 from studies.own_data.option_groups import BudgetOptions, OutputOptions
+from studies.own_data.output import refuse_with_release
 from studies.own_data.private_table import parse_markers, read_column, show_names
 from studies.own_data.spending import Account
 
@@ -32,18 +38,36 @@ _BINS = 10  # number of bins of a range
 class EstimateOptions:
     """Options of all commands of this module, by the names of their arguments; see their help."""
 
-    file: str
-    epsilon: float
+    file: str | None
+    epsilon: float | None
+    release: Path | None
     na: list[str] | None
     budget: BudgetOptions
     output: OutputOptions
 
 
+@dataclass(frozen=True)
+class PrivateFile:
+    """File with private records, and the privacy loss of their release; ``--release`` needs none."""
+
+    path: str
+    epsilon: float
+    markers: Sequence[Literal]  # of missing cells
+
+    def read(self, column: str, encoder: Encoder | None = None) -> np.ndarray:
+        """Return a column of numbers, or of text as mapped to numbers by an encoder, shape (n,)."""
+        return read_column(self.path, column, encoder, self.markers)
+
+
 def answer_mean(
-    options: EstimateOptions, column: str, limits: str | None, bounds_epsilon: float | None, unit: str
+    options: EstimateOptions, column: str | None, limits: str | None, bounds_epsilon: float | None, unit: str
 ) -> None:
-    """Release and print the mean of a column."""
-    epsilon = options.epsilon
+    """Release and print the mean of a column, or infer it from a printed release."""
+    asked = {"--column": column, "--range": limits, "--bounds-epsilon": bounds_epsilon, "--unit": unit or None}
+    if _infer_again(options, "mean", **asked):
+        return
+    file, column = _require(options, column=column)
+    epsilon = file.epsilon
     if limits is None:
         raise BadInputError(
             "range must be given, got none; choose it without looking at the records, as the smallest and largest "
@@ -58,34 +82,35 @@ def answer_mean(
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
     bounds = None if limits == "auto" else _parse_range(limits)
-    records = read_column(options.file, column, markers=parse_markers(options.na))
-    estimate = partial(estimate_mean, records, column, unit, bounds)
-    _answer(options, f"mean of {column}", estimate, bounds_epsilon=bounds_epsilon)
+    records = file.read(column)
+    question = Question("mean", column, unit, search=bounds_epsilon)
+    _answer(options, file, question, partial(release_mean, records, bounds))
 
 
-def answer_proportion(options: EstimateOptions, where: str) -> None:
-    """Release and print the probability of a condition."""
-    holds, rule = _read_condition(options, where)
-    _answer(options, f"proportion of {where}", partial(estimate_proportion, holds, where), rule=rule)
+def answer_proportion(options: EstimateOptions, where: str | None, levels: str | None) -> None:
+    """Release and print the probability of a condition, or infer it from a printed release."""
+    _answer_condition(options, "proportion", where, levels)
 
 
-def answer_count(options: EstimateOptions, where: str) -> None:
-    """Release and print the number of rows that satisfy a condition."""
-    if not where:
+def answer_count(options: EstimateOptions, where: str | None, levels: str | None) -> None:
+    """Release and print the number of rows that satisfy a condition, or infer it from a printed release."""
+    if options.release is None and options.file is not None and not where:
         raise BadInputError(
             "where must be given, got none: the number of all rows is public under replacement of one row, and needs "
             "no release; pass a condition, such as --where 'age>=65', on a column of the file: "
             f"{show_names(options.file)}"
         )
-    holds, rule = _read_condition(options, where)
-    _answer(options, f"count of {where}", partial(estimate_count, holds, where), rule=rule)
+    _answer_condition(options, "count", where, levels)
 
 
 def answer_histogram(
-    options: EstimateOptions, column: str, categories: str | None, edges: str | None, limits: str | None
+    options: EstimateOptions, column: str | None, categories: str | None, edges: str | None, limits: str | None
 ) -> None:
-    """Release and print the shares of the categories of a column, or of bins of its numbers."""
+    """Release and print the shares of categories of a column, or of bins, or infer them from a printed release."""
     divisions = {"--categories": categories, "--edges": edges, "--range": limits}
+    if _infer_again(options, "histogram", **{"--column": column}, **divisions):
+        return
+    file, column = _require(options, column=column)
     stated = [name for name, text in divisions.items() if text is not None]
     if len(stated) != 1:
         raise BadInputError(
@@ -101,15 +126,50 @@ def answer_histogram(
         bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
         labels = conditions.label_bins(bins)
         encode = partial(conditions.encode_bins, edges=bins)
-    codes = read_column(options.file, column, encode, parse_markers(options.na)).astype(np.int64)
-    _answer(options, f"histogram of {column}", partial(estimate_histogram, codes, labels, column))
+    codes = file.read(column, encode).astype(np.int64)
+    _answer(options, file, Question("histogram", column, labels=tuple(labels)), partial(release_histogram, codes))
 
 
-def _read_condition(options: EstimateOptions, where: str) -> tuple[np.ndarray, str]:
-    """Return the rows that satisfy a condition, shape (n,), and the rule that decides about each cell."""
-    condition = conditions.Condition.parse(where, options.file)
-    holds = read_column(options.file, condition.column, condition.encode, parse_markers(options.na)) > 0.0
-    return holds, f"condition: {condition}; whether such cells exist is not checked, which would need a release"
+def _answer_condition(options: EstimateOptions, command: str, where: str | None, levels: str | None) -> None:
+    if _infer_again(options, command, **{"--where": where or None, "--levels": levels}):
+        return
+    file, where = _require(options, where=where or None)
+    condition = conditions.Condition.parse(where, file.path)
+    if levels is not None:
+        condition.require_level(conditions.parse_categories("levels", levels))
+    holds = file.read(condition.column, condition.encode) > 0.0
+    rule = f"condition: {condition}; whether such cells exist is not checked, which would need a release"
+    if levels is not None:
+        rule = f"condition: {condition}; public levels: {levels}"
+    elif not condition.is_ordered:
+        rule += "; --levels A,B checks it against public ones"
+    _answer(options, file, Question(command, where, rule=rule), partial(release_number, holds))
+
+
+def _require(options: EstimateOptions, **subject: str | None) -> tuple[PrivateFile, str]:
+    """Return the file and the column or the condition of a release, which all must be given."""
+    ((name, text),) = subject.items()
+    required = {"FILE": options.file, f"--{name}": text, "--epsilon": options.epsilon}
+    absent = [option for option, value in required.items() if value is None]
+    if options.file is None or text is None or options.epsilon is None:
+        raise BadInputError(
+            f"{', '.join(required)} must be given, or --release alone, got no {', '.join(absent)}; see --help"
+        )
+    return PrivateFile(options.file, options.epsilon, parse_markers(options.na)), text
+
+
+def _infer_again(options: EstimateOptions, command: str, **asked: object) -> bool:
+    """Print the estimate from the release of ``--release``; return False without this option."""
+    release, budget, output = options.release, options.budget, options.output
+    if release is None:
+        return False
+    spent = {"--ledger": budget.ledger, "--budget": budget.budget, "--seed": budget.rehearsal}
+    refuse_with_release(
+        release, **{"FILE": options.file, "--epsilon": options.epsilon, "--na": options.na}, **asked, **spent
+    )
+    require_file("plot", output.plot, ".svg", ".png", kept=(release,))
+    infer_again(release, command).show((), output.plot, output.json)
+    return True
 
 
 def _divide_range(text: str) -> tuple[Decimal, ...]:
@@ -132,19 +192,17 @@ def _parse_range(text: str) -> tuple[float, float]:
 
 def _answer(
     options: EstimateOptions,
-    quantity: str,
-    estimate: Callable[[Spending], Estimate],
-    *,
-    bounds_epsilon: float | None = None,
-    rule: str = "",
+    file: PrivateFile,
+    question: Question,
+    release: Callable[[Question, Spending], ReleasePosterior],
 ) -> None:
-    """Ask, enter the release in the ledger, print the estimate, and draw it; a rule states which cells are counted."""
+    """Ask, enter the release in the ledger, print the estimate, and draw it."""
     plot = options.output.plot
-    require_file("plot", plot, ".svg", ".png", kept=(options.file, options.budget.ledger))
+    require_file("plot", plot, ".svg", ".png", kept=(file.path, options.budget.ledger))
     account = Account.open(options.budget)
-    name = f"{quantity} from {options.file}"
-    spending = Spending(options.epsilon, account.seed, name, account.ledger, bounds_epsilon)
+    name = f"{question.command} of {question.subject} from {file.path}"
+    spending = Spending(file.epsilon, account.seed, name, account.ledger, question.search)
     account.check(*map(Guarantee, spending.losses))
-    account.confirm(name, Guarantee(spending.total), f"{rule}\n" if rule else "")
-    answer = estimate(spending)
-    answer.show(account, rule, plot, options.output.json)
+    account.confirm(name, Guarantee(spending.total), f"{question.rule}\n" if question.rule else "")
+    answer = estimate(question, release(question, spending))
+    answer.show(account.describe_rest(), plot, options.output.json)

@@ -7,10 +7,10 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from mechanisms.release import require_opendp
 from pipeline.errors import BadInputError, ExecutionError, as_bad_input
-from studies.own_data.estimate_output import Estimate
+from studies.own_data.estimate_output import Estimate, Question, load_release
+from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
 """Probability of the intervals."""
@@ -54,7 +55,7 @@ class Spending:
     @property
     def total(self) -> float:
         """Sum of the losses, added as decimal numbers."""
-        return float(sum(Decimal(repr(loss)) for loss in self.losses))
+        return add_losses(*self.losses)
 
     def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
         """Return the posterior of a release; see `mechanisms.private_posterior`."""
@@ -81,11 +82,6 @@ class Spending:
             )
         return bounds
 
-    @property
-    def remark(self) -> str:
-        """Remark about the part of the loss that a search for the range spends."""
-        return "" if self.search is None else f", of which {self.search:g} for the range"
-
     def _labelled(self, name: str) -> LedgerFile | None:
         return None if self.ledger is None else self.ledger.with_label(name)
 
@@ -98,51 +94,81 @@ def _stop() -> None:
     raise _ValidError
 
 
-def estimate_mean(
-    records: np.ndarray, column: str, unit: str, bounds: tuple[float, float] | None, spending: Spending
-) -> Estimate:
-    """Return the estimate of the mean of a column whose records are clamped to bounds: public ones, or searched for."""
+def release_mean(
+    records: np.ndarray, bounds: tuple[float, float] | None, question: Question, spending: Spending
+) -> ReleasePosterior:
+    """Release the sums of a column whose records are clamped to bounds: public ones, or searched for."""
     model = {"family": "normal-unknown-variance", "outside": "clamp"}
     bounds = spending.find_range(records, **model) if bounds is None else bounds
-    posterior = spending.posterior(records, bounds=bounds, **model).labelled(
-        [f"mean of {column}", f"variance of {column}"], unit
-    )
+    return spending.posterior(records, bounds=bounds, **model)
+
+
+def release_number(holds: np.ndarray, question: Question, spending: Spending) -> ReleasePosterior:
+    """Release the number of rows that satisfy a condition."""
+    return spending.posterior(int(holds.sum()), "binomial", question.prior, n=holds.size)
+
+
+def release_histogram(codes: np.ndarray, question: Question, spending: Spending) -> ReleasePosterior:
+    """Release the numbers of rows of the categories, given the category of each row as an index of the labels."""
+    counts = np.bincount(codes, minlength=len(question.labels))
+    return spending.posterior(counts, "multinomial", question.prior, n=codes.size)
+
+
+def infer_again(path: Path, command: str) -> Estimate:
+    """Return the estimate of a command given the release in a file, which spends nothing."""
+    question, release, guarantee = load_release(path, command)
+    with as_bad_input():
+        posterior = replace(release.posterior(question.prior, np.random.default_rng()), guarantee=guarantee)
+    return estimate(question, posterior)
+
+
+def estimate(question: Question, posterior: ReleasePosterior) -> Estimate:
+    """Return the estimate that answers a question, given the posterior of a release."""
+    return _ESTIMATES[question.command](question, posterior)
+
+
+def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
+    column, unit = question.subject, question.unit
+    model = posterior.model
+    assert isinstance(model, ReleaseModel)
+    assert model.bounds is not None
+    posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
     (mean, _) = np.atleast_1d(posterior.mean())
     edges, density = (values[0] for values in tabulate_density(posterior))
-    limits = " to ".join(f"{bound:,g}" for bound in bounds)
+    limits = " to ".join(f"{bound:,g}" for bound in model.bounds)
     notes = (
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
         "model: normal records of unknown mean and variance; prior from the range alone",
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
-    statistics = ("sum of scaled values", "sum of their squares")
-    return Estimate(title, (row,), posterior, notes, edges, density, statistics, spending.total, spending.remark)
+    return Estimate(
+        question, title, (row,), posterior, notes, edges, density, ("sum of scaled values", "sum of their squares")
+    )
 
 
-def estimate_proportion(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
-    """Return the estimate of the probability that a row satisfies a condition."""
-    posterior = _binomial(holds, spending).labelled([f"Pr[{condition}]"])
+def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Estimate:
+    condition = question.subject
+    posterior = posterior.labelled([f"Pr[{condition}]"])
     low, high = (float(end) for end in posterior.interval(LEVEL))
     edges, density = (values[0] for values in tabulate_density(posterior))
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.mean()), low, high)
-    return Estimate(title, (row,), posterior, notes, edges, density, (f"rows with {condition}",), spending.total)
+    return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {condition}",))
 
 
-def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Estimate:
-    """Return the estimate of the number of rows of the file that satisfy a condition."""
-    posterior = _binomial(holds, spending)
-    counts = np.arange(holds.size + 1)
+def _estimate_count(question: Question, posterior: ReleasePosterior) -> Estimate:
     assert isinstance(posterior.model, ReleaseModel)
+    n = posterior.model.n
+    counts = np.arange(n + 1)
     log_weights = posterior.model.noise.log_weight(posterior.release[0] - counts)
     pmf = np.exp(log_weights - log_weights.max())
     pmf /= pmf.sum()
     cdf = np.cumsum(pmf)
     low, high, first, last = (
-        min(int(np.searchsorted(cdf, p)), holds.size) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2, _TAIL, 1 - _TAIL)
+        min(int(np.searchsorted(cdf, p)), n) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2, _TAIL, 1 - _TAIL)
     )
     step = max(1, math.ceil((last + 1 - first) / _CELLS))
     starts = np.arange(first, last + 1, step)
@@ -150,14 +176,13 @@ def estimate_count(holds: np.ndarray, condition: str, spending: Spending) -> Est
     notes = ("model: rows of this file; uniform prior of the number of rows",)
     row = ("rows", float(pmf @ counts), float(low), float(high))
     edges = np.append(starts, last + 1) - 0.5
-    title = f"number of rows with {condition}"
-    return Estimate(title, (row,), posterior, notes, edges, density, (f"rows with {condition}",), spending.total)
+    title = f"number of rows with {question.subject}"
+    return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {question.subject}",))
 
 
-def estimate_histogram(codes: np.ndarray, labels: Sequence[str], column: str, spending: Spending) -> Estimate:
-    """Return the estimates of the shares of categories, given the category of each row as an index of `labels`."""
-    counts = np.bincount(codes, minlength=len(labels))
-    posterior = spending.posterior(counts, "multinomial", np.ones(len(labels)), n=codes.size).labelled(labels)
+def _estimate_histogram(question: Question, posterior: ReleasePosterior) -> Estimate:
+    labels = question.labels
+    posterior = posterior.labelled(labels)
     lows, highs = posterior.interval(LEVEL)
     ends = zip(labels, np.atleast_1d(posterior.mean()).tolist(), lows.tolist(), highs.tolist(), strict=True)
     notes = (
@@ -166,9 +191,13 @@ def estimate_histogram(codes: np.ndarray, labels: Sequence[str], column: str, sp
     )
     statistics = tuple(f"rows of {label}" for label in labels)
     return Estimate(
-        f"shares of {column}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), statistics, spending.total
+        question, f"shares of {question.subject}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), statistics
     )
 
 
-def _binomial(holds: np.ndarray, spending: Spending) -> ReleasePosterior:
-    return spending.posterior(int(holds.sum()), "binomial", (1, 1), n=holds.size)
+_ESTIMATES: dict[str, Callable[[Question, ReleasePosterior], Estimate]] = {
+    "mean": _estimate_mean,
+    "proportion": _estimate_proportion,
+    "count": _estimate_count,
+    "histogram": _estimate_histogram,
+}

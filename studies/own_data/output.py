@@ -4,11 +4,14 @@ The release is printed once its noise is drawn, before the posterior: as text, o
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mechanisms.core.privacy import Guarantee
+from pipeline.errors import BadInputError
+from pipeline.tables.formats import require_regular
 from studies.output import say, writing
 
 
@@ -24,6 +27,37 @@ def print_release(
     else:
         shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
         say(f"release: {shown}; noise: {noise}")
+
+
+@contextmanager
+def reading_release(path: Path, source: str) -> Iterator[None]:
+    """Raise BadInputError if a file cannot be read, or does not contain the release that a command prints."""
+    try:
+        require_regular(str(path))
+        yield
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
+        raise BadInputError(f"{path} must contain the line that {source} prints after release: {error}") from error
+
+
+def read_release(path: Path) -> dict[str, Any]:
+    """Return the values of a release in a file: those of the first line with JSON, or of a file of results."""
+    text = path.read_text()
+    if text.startswith("{\n"):
+        return json.loads(text)["release"]
+    lines = [line.strip().removeprefix("release:") for line in text.splitlines()]
+    return json.loads(next(line for line in lines if line.strip().startswith("{")))
+
+
+def refuse_with_release(release: Path | None, **others: object) -> None:
+    """Raise BadInputError if options that read or spend are given with ``--release``."""
+    stated = [name for name, value in others.items() if value is not None]
+    if release is not None and stated:
+        raise BadInputError(
+            f"{' and '.join(stated)} must be omitted with --release, which contains the question, and spends nothing; "
+            "omit them"
+        )
 
 
 def state_guarantee(

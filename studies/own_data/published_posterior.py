@@ -1,6 +1,8 @@
 """Posterior of a published noisy table (``dpstudies infer``): request, prior, posterior and output."""
 
+import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from mechanisms.core.noise import Noise
-from mechanisms.tables import Prior, TablePosterior, fit_prior, negative_binomial, poisson, table_posterior, uniform
+from mechanisms.tables import Prior, fit_prior, negative_binomial, poisson, table_posterior, uniform
 from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
 from studies.option_texts import find_numbers, format_level, require_level, require_seed, split_names
-from studies.output import print_table, progress_bar, require_file, say, writing
+from studies.output import format_numbers, print_table, progress_bar, require_file, say, writing
 from studies.own_data.published_table import NoisyTable, read_table_csv
 
 _SHOWN = 20  # largest number of cells that are printed
@@ -58,7 +60,7 @@ def answer_inference(options: InferenceOptions) -> None:
     except ValueError as error:
         raise BadInputError(f"{options.file}: {error}") from error
     frame = table.labels.assign(value=table.published, mean=posterior.mean(), sd=posterior.std(), low=low, high=high)
-    _show(options, table, frame, posterior)
+    _show(options, table, frame, fitted_prior)
     for warning in caught:
         say(f"warning: {warning.message}")
     if options.output is not None:
@@ -111,17 +113,52 @@ def _read(options: InferenceOptions, columns: list[str]) -> NoisyTable:
     return table
 
 
-def _show(options: InferenceOptions, table: NoisyTable, frame: pd.DataFrame, posterior: TablePosterior) -> None:
+def _show(options: InferenceOptions, table: NoisyTable, frame: pd.DataFrame, prior: Any) -> None:
     """Print the published values and their noise, and the posterior of the first cells."""
     n_values = int((~np.isnan(table.published)).sum())
     say(f"release: {n_values:,} published values of {options.file}; noise: {_describe_noise(options.noise, table)}")
-    shown = frame.head(_SHOWN).map(
-        lambda cell: cell if isinstance(cell, str) else "" if np.isnan(cell) else f"{cell:.4g}"
-    )
-    print_table(frame.columns, shown.to_numpy().tolist())
+    print_table(frame.columns, _format_cells(frame.head(_SHOWN), len(table.labels.columns)))
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if options.output is None else ''}")
-    say(f"inference: {format_level(options.level)} intervals, {len(frame):,} cells, prior {posterior.prior}")
+    say(f"inference: {format_level(options.level)} intervals, {len(frame):,} cells")
+    say(f"prior: {_describe_prior(prior)}")
+
+
+def _format_cells(frame: pd.DataFrame, n_labels: int) -> list[list[str]]:
+    """Return labels, published values with all digits, and numbers with two digits of the smallest deviation."""
+    deviations = frame["sd"].to_numpy()
+    width = float(deviations[deviations > 0].min(initial=np.inf))
+    rows = []
+    for labels, (value, mean, sd, low, high) in zip(
+        frame.iloc[:, :n_labels].to_numpy().tolist(), frame.iloc[:, n_labels:].to_numpy(float), strict=True
+    ):
+        published = "" if np.isnan(value) else f"{value:,.10g}"
+        rows.append([*labels, published, *format_numbers((mean, sd), width), f"{low:,.0f}", f"{high:,.0f}"])
+    return rows
+
+
+def _describe_prior(prior: Any) -> str:
+    """Return the prior of a count of the finest level in words; a fitted one has the means and spreads it mixes."""
+    if isinstance(prior, Prior):
+        if prior.name == "negative_binomial":
+            shape, mean = prior.parameters
+            return f"negative binomial counts with mean {mean:,g} and shape {shape:,g}"
+        return f"Poisson counts with mean {prior.parameters[0]:,g}" if prior.name == "poisson" else "uniform counts"
+    shapes, means = np.array([each.parameters for each in prior.priors]).T
+    ends = [_spread(values, prior.weights) for values in (means, np.sqrt(means + means**2 / shapes))]
+    return (
+        f"negative binomial counts at the finest level, fitted to the table: mean {ends[0]}, standard deviation "
+        f"{ends[1]}"
+    )
+
+
+def _spread(values: np.ndarray, weights: Sequence[float]) -> str:
+    """Return the median of weighted values, and their 95 % interval, as text."""
+    order = np.argsort(values)
+    cumulative = np.cumsum(np.array(weights)[order])
+    at = np.minimum(np.searchsorted(cumulative, [0.025, 0.5, 0.975]), values.size - 1)
+    low, middle, high = (f"{round(value, 1 - math.floor(math.log10(value))):,.10g}" for value in values[order][at])
+    return f"{middle} ({low} to {high})"
 
 
 def _describe_noise(name: str, table: NoisyTable) -> str:

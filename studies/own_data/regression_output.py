@@ -11,11 +11,16 @@ import pandas as pd
 from mechanisms.core.privacy import Neighbouring
 from mechanisms.regression.gram_release import RESERVED_NAMES, GramRelease, PublicBox
 from mechanisms.regression.private_regression import RegressionPosterior
-from pipeline.errors import BadInputError
-from pipeline.tables.formats import require_regular
 from studies.option_texts import format_level
-from studies.output import ERRORS, print_table, say, writing
-from studies.own_data.output import describe_dropped, print_release, state_guarantee, write_plot
+from studies.output import ERRORS, format_numbers, print_table, say, writing
+from studies.own_data.output import (
+    describe_dropped,
+    print_release,
+    read_release,
+    reading_release,
+    state_guarantee,
+    write_plot,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,27 +67,11 @@ def load_release(path: Path) -> StoredRelease:
     The text may stand after ``release:``. Earlier versions released features with the names of other results; the word
     "feature" follows these.
     """
-    try:
-        require_regular(str(path))
-        text = path.read_text()
-        values = _find_release(text)
+    with reading_release(path, "regress --json"):
+        values = read_release(path)
         columns = values.pop("columns").items()
         box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: pair for name, pair in columns})
         return StoredRelease(GramRelease.from_dict(values), box, values.get("missing") == "drop")
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
-        raise BadInputError(
-            f"{path} must contain the line that regress --json prints after release: {error}"
-        ) from error
-
-
-def _find_release(text: str) -> dict[str, Any]:
-    """Return the values of a release in a text: those of the first line with JSON, or of a file of results."""
-    if text.startswith("{\n"):
-        return json.loads(text)["release"]
-    lines = [line.strip().removeprefix("release:") for line in text.splitlines()]
-    return json.loads(next(line for line in lines if line.strip().startswith("{")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +88,7 @@ class RegressionAnswer:
         posterior, release = self.posterior, self.stored.release
         values = posterior.to_dict(self.level)
         rows = [
-            (name, *(f"{number:.4g}" for number in numbers.values()))
-            for name, numbers in values["coefficients"].items()
+            (name, *format_numbers(numbers.values(), numbers["sd"])) for name, numbers in values["coefficients"].items()
         ]
         print_table(("coefficient", "mean", "sd", "low", "high"), rows)
         lines = [

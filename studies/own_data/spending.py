@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from decimal import Decimal
 
 import typer
 
@@ -10,6 +11,11 @@ from mechanisms.release import CheckedRelease, LedgerFile, Loss, Rehearsal
 from pipeline.errors import BadInputError, as_bad_input
 from studies.option_texts import require_seed
 from studies.own_data.option_groups import BudgetOptions
+
+
+def add_losses(*losses: float) -> float:
+    """Return the sum of privacy losses, added as decimal numbers."""
+    return float(sum(Decimal(repr(loss)) for loss in losses))
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,8 @@ _EXPECTED_SLOPES = {
 @claim(kind="addition", needs=_default(_EXPECTED_SLOPES))
 @joined(f"{{}}; deviations of at most {_SLOPE} are allowed.")
 def slopes_of_scores(look: Look) -> Iterator[Finding]:
-    """The score of the normality method changes by 1/sqrt(2), that of the -2 log p method by .90, and those of the
-    corrected methods by 1, if the normal score of the posterior probability changes by 1.
+    """The score changes by 1/sqrt(2) for the normality method, .90 for -2 log p and 1 for the corrected ones, if the
+    normal score of the probability changes by 1.
     """
     default = look["default"]
     expected = {**_EXPECTED_SLOPES, "fisher-noiseless": score_slope(float(default["least_probability"]))}

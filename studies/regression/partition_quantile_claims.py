@@ -115,8 +115,8 @@ _SHARED = ("quantile", "quantile-noiseless")
 @claim(kind="addition", needs=_at_every_p(*_SHARED, panels=("default", "half-share")))
 @joined()
 def no_share_helps(look: Look) -> Iterator[Finding]:
-    """With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles are
-    too wide, and bounds that contain half of them clip the others.
+    """With bounds around 0, quantiles are inaccurate for both values of theta: bounds of most quantiles are too wide,
+    and bounds of half of them clip the others.
     """
     for ds in look.values():
         plain, noiseless = (ds.sel(algorithm=name) for name in _SHARED)

@@ -97,8 +97,8 @@ def naive_undercovers(look: Look) -> Finding:
 
 @claim(**_ADDED, needs=_one_method("normal-covariates", n=100_000, records="clamped", component="variance"))
 def clamping_belongs_in_the_model(look: Look) -> Finding:
-    """If moments are from the prior, so that many records are clamped, normal-covariates, whose model has no bounds,
-    covers the error variance with less than the nominal probability, at n = 100,000 and ε = 1.
+    """If many records are clamped, normal-covariates, whose model has no bounds, undercovers the error variance, at n =
+    100,000 and ε = 1.
     """
     return _undercovers(look, "normal-covariates")
 
@@ -154,16 +154,16 @@ def posterior_wins_with_few_records(look: Look) -> Finding:
 
 @claim(**_ADDED, needs=_two_methods("dp-gd", "normal-covariates", 10_000, "approximate"))
 def descent_wins_with_many_records(look: Look) -> Finding:
-    """On the approximate track at n·ε = 10,000, dp-gd has a smaller mean interval score of the slope than
-    normal-covariates, whose release does not adapt to the records, at n = 10,000 and ε = 1.
+    """On the approximate track at n = 10,000 and ε = 1, dp-gd, which adapts to the records, has a smaller mean interval
+    score of the slope than normal-covariates.
     """
     return _smaller(look, "dp-gd", "normal-covariates")
 
 
 @claim(**_ADDED, leads=True, needs=_two_methods("normal-covariates", "naive", 1_000))
 def ignoring_noise_costs(look: Look) -> Finding:
-    """On the pure track at n·ε = 1,000, normal-covariates has a smaller mean interval score of the slope than the
-    posterior that ignores the noise, at n = 1,000 and ε = 1.
+    """On the pure track at n = 1,000 and ε = 1, normal-covariates has a smaller mean interval score of the slope than
+    the posterior that ignores the noise.
     """
     return _smaller(look, "normal-covariates", "naive")
 
@@ -173,9 +173,8 @@ def ignoring_noise_costs(look: Look) -> Finding:
     needs=_one_method("normal-covariates", "ranges", n=100_000, range_factor=10.0, component=("slope-1", "variance")),
 )
 def wide_ranges_are_covered(look: Look) -> Finding:
-    """If records fill a tenth of the public ranges, in their middle or near their end, intervals of normal-covariates
-    for the slope and the error variance cover with at least 0.9 probability, at n = 100,000 and ε = 1 on the pure
-    track.
+    """If records fill a tenth of the ranges, normal-covariates covers the slope and the error variance with at least
+    0.9 probability, at n = 100,000 and ε = 1.
     """
     covered = mean(look.select("ranges"), "covered")
     return decide(
@@ -190,8 +189,8 @@ def wide_ranges_are_covered(look: Look) -> Finding:
     ),
 )
 def conjugate_prior_needs_narrow_ranges(look: Look) -> Finding:
-    """If records fill a tenth of the public ranges, in their middle, the published sampler, whose prior is conjugate,
-    covers the slope with less than the nominal probability, at n = 100,000 and ε = 1 on the pure track.
+    """If records fill the middle tenth of the ranges, the published sampler, whose prior is conjugate, undercovers the
+    slope, at n = 100,000 and ε = 1.
     """
     return _undercovers(look, "noise-aware-published")
 

@@ -57,6 +57,7 @@ from studies.renyi.logistic_trials import (
     simulate_fixed,
     simulate_records,
 )
+from studies.renyi.own_draws import published_draw, simulated_draw
 from studies.renyi.renyi_figures import against_epsilon
 from studies.styles import GLM_STYLES, SERIES
 
@@ -110,6 +111,7 @@ def _real(name: str, trials: int) -> Panel:
         meaning=f"{LABELS[name]}, as in P3",
         simulate=simulate_fixed(name, _N_GROUPED),
         methods=_methods(evaluate_published),
+        accepts={"draw": published_draw},
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
             Measure("test_nll", "mean negative log predictive probability of a test record", "nat"),
@@ -134,6 +136,7 @@ _PANELS = (
         meaning="simulated records with two explanatory variables and weights from the prior",
         simulate=simulate_records,
         methods=_methods(evaluate_simulated),
+        accepts={"draw": simulated_draw},
         measures=(
             *_DRAWS,
             Measure("covered", "fraction of true weights in central 95 % intervals of the published draws"),
@@ -199,8 +202,8 @@ def _not_worse(look: Look, method: str, others: Sequence[str], most: float = mat
 
 @claim(kind="addition", min_trials=10, needs=_at_budgets(_ONE, *_MANY, most=1.0))
 def one_draw_at_small_budgets(look: Look) -> Finding:
-    """At epsilon <= 1, one draw (langevin-last) predicts test records at least as well, within 0.01 nat, as several
-    exact draws with a divided budget and as chains that publish all states.
+    """At epsilon <= 1, one draw (langevin-last) predicts test records as well, within 0.01 nat, as several draws with a
+    divided budget and chains of all states.
     """
     return _not_worse(look, _ONE, _MANY, 1.0)
 
@@ -240,8 +243,8 @@ def finite_chain_suffices(look: Look) -> Finding:
 
 @claim(kind="addition", min_trials=10, needs=_at_budgets(_EXACT, "glm-diffused", "glm-concentrated"))
 def gaussian_calibration(look: Look) -> Finding:
-    """At equal (epsilon, delta), a draw calibrated by Gaussian differential privacy predicts test records at least
-    as well, within 0.01 nat, as draws calibrated by Rényi differential privacy at all orders (Algorithms 4 and 5).
+    """At equal (epsilon, delta), a draw calibrated by Gaussian DP predicts as well, within 0.01 nat, as draws
+    calibrated by Rényi DP (Algorithms 4 and 5).
     """
     return _not_worse(look, _EXACT, ("glm-diffused", "glm-concentrated"))
 
@@ -293,8 +296,8 @@ _STEP_NEEDS: dict[str, Any] = {"step-size": {"model": ("quadratic", "logistic"),
 
 @claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
 def effective_draws(look: Look) -> Finding:
-    """Measured effective draws of Langevin chains equal the forecast for the budget within 10 % on quadratic
-    potentials, and are at most the forecast for the largest curvature on logistic ones.
+    """Effective draws of Langevin chains equal their forecast within 10 % on quadratic potentials, and on logistic ones
+    are at most that of the largest curvature.
     """
     ds = look["step-size"]
     ratio, error = (estimate / ds["predicted_draws"] for estimate in mean(ds, "effective"))
@@ -309,8 +312,8 @@ def effective_draws(look: Look) -> Finding:
 
 @claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
 def bias_grows_with_the_step(look: Look) -> Finding:
-    """The standard deviation of Langevin iterates grows with the step size: on quadratics by the factor (1 -
-    step·curvature/4)^(-1/2) within 2 %, on logistic potentials by at most that at the largest curvature.
+    """The standard deviation of Langevin iterates grows with the step: by (1 - step·curvature/4)^(-1/2) within 2 % on
+    quadratics, by at most that on logistic ones.
     """
     ds = look["step-size"].sortby("step")
     inflation = ds["inflation_mean"]

@@ -244,8 +244,8 @@ def corners_are_the_supremum(look: Look) -> Finding:
     },
 )
 def dirichlet_bounds(look: Look) -> Finding:
-    """Published bounds for the Dirichlet mechanism hold. For the posterior itself, that of Ponnoprat is more than twice
-    the exact divergence at order 2, and that of Gohari et al. over three times the exact epsilon at delta = 1e-6.
+    """Published bounds of the Dirichlet mechanism hold; for the posterior, Ponnoprat's is over twice, and that of
+    Gohari et al. over three times, the exact value.
     """
     ds = look["dirichlet-bounds"]
     finite = np.isfinite(ds["renyi_epsilon"])

@@ -70,8 +70,8 @@ def _named_by_order(values: xr.DataArray, names: tuple[str, ...], form: str) -> 
 
 @p3(place="section 5.1", needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN))
 def direct_is_reached(look: Look) -> Finding:
-    """At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies the
-    guarantee; the Gaussian mechanism always has a positive divergence.
+    """At order 2 the diffused and the concentrated posterior have divergence zero where direct sampling suffices, and
+    the Gaussian mechanism always a positive one.
     """
     summary = _by_epsilon(look, "kl").sel(order=2.0)
     threshold = float(summary["spent_epsilon"].sel(mechanism="direct").max())
@@ -159,8 +159,8 @@ def gaussian_is_bimodal(look: Look) -> Finding:
     "relative distance of 1e-6 of the asymptote: {}."
 )
 def spent_epsilon(look: Look) -> Iterator[Finding]:
-    """The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the
-    divergence of the Gaussian mechanism is half of epsilon.
+    """The Rényi divergence of calibrated mechanisms is epsilon and never more; with the published variance, that of the
+    Gaussian mechanism is half of epsilon.
     """
     summary = _by_epsilon(look, "kl")
     share, coefficient = summary["spent_epsilon"] / summary["epsilon"], summary["coefficient"]

@@ -271,9 +271,8 @@ def _bias(ds: xr.Dataset) -> tuple[Estimate, str]:
 
 
 @claim(
-    statement="For events with probabilities from 1/1000 to 1/2, normal and exponential draws, the rule of the "
-    f"pipeline loses less than {_LARGEST_LOSS:g} of the nominal coverage, and its bias is less than {_LARGEST_BIAS:g} "
-    "standard errors.",
+    statement="For events of probability 1/1000 to 1/2, normal and exponential draws, the rule of the pipeline loses "
+    f"under {_LARGEST_LOSS:g} of coverage, with a bias under {_LARGEST_BIAS:g} errors.",
     needs=_skewed("by-skewness", _MODERATE),
     **_BY_3,
 )
@@ -286,8 +285,8 @@ def skewness_keeps_coverage(look: Look) -> Finding:
 
 @claim(**_BY_5, needs=_skewed("by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%")))
 def error_alone_loses_coverage(look: Look) -> Finding:
-    """For events with a probability of at most 3/100, stopping by the error alone loses coverage, and the final mean is
-    too small by more than a tenth of its standard error.
+    """For events of probability at most 3/100, stopping by the error alone loses coverage, and the final mean is too
+    small by over a tenth of its standard error.
     """
     ds = look.select("skewed")
     bias, evidence = _bias(ds)

@@ -13,15 +13,11 @@ that it finds.
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
+from measuring import SMALLEST, print_machine
 from scipy.special import gammaln
 
 from mechanisms import audit_counts, enumerate_candidates
@@ -32,7 +28,6 @@ from mechanisms.counts.sensitivity import Rule, smooth_sensitivity
 EPSILON, DELTA, ORDERS, SAMPLED_SECONDS = 1.0, 1e-8, (2.0, 10.0), 4.0
 SIZES = [(2, 1000, 1.0), (2, 5000, None), (3, 100, 3.0), (3, 300, 90.0), (4, 60, None)]
 QUICK = 3
-SMALLEST = "--smallest" in sys.argv[1:]
 
 
 def unordered_pairs(candidates: np.ndarray) -> np.ndarray:
@@ -103,7 +98,7 @@ def main() -> None:
     for k, n in ((2, 40), (3, 12), (4, 6)):
         found, plain = audit_counts("smooth", np.ones(k), n, EPSILON, DELTA), straightforward(k, n, in_full=True)
         assert abs(found.epsilon - plain[0]) < 1e-9, (k, n, found.epsilon, plain[0])
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
+    print_machine()
     print("audit of `smooth`, unit prior, epsilon = 1: loss, delta at epsilon, Renyi of orders 2 and 10; one thread")
     print(
         "  k     n  outputs    pairs    loss   processor      limit   wall clock  two threads double loop  ratio  timed"

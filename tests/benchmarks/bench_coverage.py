@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from mechanisms.core.chain_diagnostics import diagnose_chains
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_priors import ConjugatePrior

@@ -10,18 +10,15 @@ count 0.4 n. The R package dapper is not compared: it is on CRAN only, which was
 from __future__ import annotations
 
 import math
-import os
-import platform
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import numba
 import numpy as np
 from arviz_stats.base import array_stats
+from measuring import SMALLEST, best_seconds, print_machine
 
 from mechanisms.core.noise import Noise
 from mechanisms.inference.data_augmentation import sample_data_augmentation
@@ -29,22 +26,9 @@ from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.laplace import sample_gibbs
 
-SMALLEST = "--smallest" in sys.argv[1:]
 ITERATIONS, TURNS = (200, 1) if SMALLEST else (5_000, 60)
 SIZES = (10, 100) if SMALLEST else (10, 100, 1_000, 10_000)
 PRIOR, NOISE = (1.0, 1.0), Noise("laplace", 1.0)
-
-
-def best_times(calls: list[Callable[[], object]], turns: int = TURNS) -> list[float]:
-    """Return the shortest processor time of each call, in seconds; calls alternate, and compilation is not timed."""
-    least = [math.inf] * len(calls)
-    for turn in range(turns + 1):
-        for i, call in enumerate(calls):
-            start = time.thread_time()
-            call()
-            if turn > 0:
-                least[i] = min(least[i], time.thread_time() - start)
-    return least
 
 
 def python_augmentation(rng: np.random.Generator, n: int, y: float, n_draws: int) -> list[float]:
@@ -79,19 +63,16 @@ def numpy_augmentation(rng: np.random.Generator, n: int, y: float, n_draws: int,
 
 
 def main() -> None:
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
-    )
+    print_machine()
     rng = np.random.default_rng(20)
     for scale in (1.0, 10.0, 100.0):
         model = ReleaseModel("binomial", 10_000, Noise("laplace", scale))
         length = {"n_chains": 1, "n_burn_in": 0, "n_draws": ITERATIONS}
-        plain, exact = best_times(
-            [
-                lambda scale=scale, length=length: sample_gibbs(rng, "binomial", PRIOR, 10_000, [4e3], scale, **length),
-                lambda model=model, length=length: sample_gibbs_exact(rng, model, PRIOR, [4e3], **length),
-            ]
+        calls = (
+            lambda scale=scale, length=length: sample_gibbs(rng, "binomial", PRIOR, 10_000, [4e3], scale, **length),
+            lambda model=model, length=length: sample_gibbs_exact(rng, model, PRIOR, [4e3], **length),
         )
+        plain, exact = best_seconds(calls, TURNS, time.thread_time)
         print(
             f"n = 10,000, noise scale {scale:g}: gibbs {1e9 * plain / ITERATIONS:.0f} ns, gibbs-exact "
             f"{1e9 * exact / ITERATIONS:.0f} ns per iteration, ratio {exact / plain:.2f}"
@@ -121,7 +102,7 @@ def main() -> None:
         "Python": lambda: python_augmentation(rng, n, y, n_draws // 10),
         "NumPy": lambda: numpy_augmentation(rng, n, y, n_draws // 10),
     }
-    seconds = dict(zip(runs, best_times(list(runs.values()), min(TURNS, 8)), strict=True))
+    seconds = dict(zip(runs, best_seconds(list(runs.values()), min(TURNS, 8), time.thread_time), strict=True))
     python, vectorised = 10 * seconds["Python"], 10 * seconds["NumPy"] / 64  # times are per chain of n_draws iterations
     print(f"data augmentation, n = {n:,}: {1e9 * seconds['data-augmentation'] / (n * n_draws):.1f} ns per record")
     for name in ("gibbs-exact", "data-augmentation"):

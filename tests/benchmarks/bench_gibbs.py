@@ -9,8 +9,6 @@ trials, each a call of the public function with its own generator, in wall-clock
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -21,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numba
 import numpy as np
+from measuring import SMALLEST, best_seconds, print_machine
 
 from tests.mechanisms.inference.laplace import sample_gibbs
 
-SMALLEST = "--smallest" in sys.argv[1:]
 ITERATIONS, TURNS, TRIALS = (200, 1, 2) if SMALLEST else (50_000, 30, 60)
 
 
@@ -44,21 +42,11 @@ def bare_truncated(rng, shape, out):
         out[i] = rng.standard_gamma(shape) + sums + rng.standard_normal() + rng.random()
 
 
-def best_times(calls: list[Callable[[], object]]) -> list[float]:
-    """Return the shortest time of each call, in seconds; calls alternate, and compilation is not timed."""
-    least = [float("inf")] * len(calls)
-    for turn in range(TURNS + 1):
-        for i, call in enumerate(calls):
-            start = time.thread_time()
-            call()
-            if turn > 0:
-                least[i] = min(least[i], time.thread_time() - start)
-    return least
-
-
 def report(title: str, bare: Callable[[], object], samplers: dict[str, Callable[[], object]]) -> None:
     """Print the time of each sampler, and its ratio to the time of drawing the variates alone."""
-    bare_time, *times = (1e9 * seconds / ITERATIONS for seconds in best_times([bare, *samplers.values()]))
+    bare_time, *times = (
+        1e9 * seconds / ITERATIONS for seconds in best_seconds([bare, *samplers.values()], TURNS, time.thread_time)
+    )
     print(f"{title}: bare draws {bare_time:.0f} ns")
     for name, nanoseconds in zip(samplers, times, strict=True):
         print(f"    {name:32s}{nanoseconds:6.0f} ns, ratio {nanoseconds / bare_time:.2f}")
@@ -79,9 +67,7 @@ def thread_gain(trial: Callable[[int], object], trials: int) -> float:
 
 
 def main() -> None:
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
-    )
+    print_machine()
     rng, out = np.random.default_rng(20), np.empty(ITERATIONS)
     length = {"n_chains": 1, "n_burn_in": 0, "n_draws": ITERATIONS}
 

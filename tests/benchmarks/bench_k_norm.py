@@ -8,22 +8,16 @@ means enumerate classes of lattice vectors.
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
+from measuring import SMALLEST, best_time, print_machine
 
 from mechanisms import balanced_counts
 from mechanisms.counts.minimax_post_processing import minimax_post_processing
 from mechanisms.counts.registry import MECHANISMS
 
-SMALLEST = "--smallest" in sys.argv[1:]
 DRAWS = 100 if SMALLEST else 10_000
 REPEATS = 1 if SMALLEST else 15
 CATEGORIES = (3, 10) if SMALLEST else (3, 10, 100)
@@ -31,16 +25,11 @@ MEANS = ((30, 3),) if SMALLEST else ((100, 3), (300, 3), (4_177, 3), (600, 4))
 
 
 def best_milliseconds(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
+    return 1e3 * best_time(call, REPEATS)
 
 
 def main() -> None:
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
+    print_machine()
     rng = np.random.default_rng(1)
     MECHANISMS["k-norm"].build(np.ones(3), [1, 1, 1], 1.0).sample(rng, 2)  # compiles
     print(f"{DRAWS:,} draws, in ms: tables, lattice vectors and projected counts from uniforms")

@@ -8,21 +8,14 @@ sum in double precision; most of it is the rounding error of that sum.
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
+from measuring import SMALLEST, best_time, print_machine
 
 from mechanisms.inference.mmd import mmd2
 
-SMALLEST = "--smallest" in sys.argv[1:]
 DRAWS, TRIALS = (200, 4) if SMALLEST else (5000, 200)
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "Beta(410, 610)": lambda rng, size: rng.beta(410, 610, size),
@@ -43,17 +36,9 @@ def double_sum(x: np.ndarray, y: np.ndarray) -> float:
     return (total(x, x) - m) / (m * (m - 1)) + (total(y, y) - n) / (n * (n - 1)) - 2 * total(x, y) / (m * n)
 
 
-def best_time(run: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def main() -> None:
-    print(f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}; {DRAWS} x {DRAWS} draws")
+    print_machine()
+    print(f"{DRAWS} x {DRAWS} draws")
     rng = np.random.default_rng(1)
     print(f"{'distribution':<22}{'mmd2 ms':>9}{'double sum ms':>15}{'ratio':>8}{'error':>10}")
     for distribution, draw in DISTRIBUTIONS.items():

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from measuring import SMALLEST
+
 from tests.studies.neighbouring import COMMANDS, FUNCTIONS, check_pairs, check_replay, opened_doors
 
-SMALLEST = "--smallest" in sys.argv[1:]
 PAIRS, RUNS = (2, 2) if SMALLEST else (210, 50)
 
 

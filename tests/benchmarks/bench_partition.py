@@ -9,25 +9,19 @@ of the study, each trial with its own generator, in wall-clock time; this needs 
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numba
 import numpy as np
+from measuring import SMALLEST, best_seconds, print_machine
 
 from mechanisms.regression.statistics import partition_sizes, simulate_statistics
 from pipeline import Panel, Streams
 from studies.regression.partition_probability import STUDY as PROBABILITY
 from studies.regression.partition_quantile import STUDY as QUANTILE
 
-SMALLEST = "--smallest" in sys.argv[1:]
 TRIALS, TURNS, SETS = (2, 1, 100) if SMALLEST else (20, 12, 1_000)
 
 
@@ -42,12 +36,7 @@ def bare_draws(rng, n):
 def best(call: Callable[[], object], turns: int = TURNS) -> float:
     """Return the shortest processor time of several calls, in milliseconds, after a first call that compiles."""
     call()
-    least = float("inf")
-    for _ in range(turns):
-        start = time.thread_time()
-        call()
-        least = min(least, time.thread_time() - start)
-    return 1e3 * least
+    return 1e3 * best_seconds([call], turns, time.thread_time)[0]
 
 
 def evaluate(panel: Panel, trials: range) -> None:
@@ -58,9 +47,7 @@ def evaluate(panel: Panel, trials: range) -> None:
 
 
 def main() -> None:
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
-    )
+    print_machine()
     rng, sizes = np.random.Generator(np.random.PCG64DXSM(1)), partition_sizes(100_000, 100)
     print(f"200,000 normals, numpy:                       {best(lambda: rng.standard_normal(200_000)):6.2f} ms")
     print(f"200,000 normals, numba:                       {best(lambda: bare_draws(rng, 200_000)):6.2f} ms")

@@ -13,12 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from measuring import SMALLEST
+
 import pipeline
 import pipeline.runs.estimate
 from studies import STUDIES
 from studies.folders import configure
 
-SMALLEST = "--smallest" in sys.argv[1:]
 ROUNDS, PILOT_SECONDS = (1, 0.1) if SMALLEST else (3, 10.0)
 
 

@@ -12,18 +12,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
-import platform
-import resource
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
+from measuring import SMALLEST, peak_megabytes, print_machine
 
 from mechanisms import balanced_counts
 from mechanisms.core.conjugate import count_candidates
@@ -32,7 +26,6 @@ from mechanisms.counts.exponential import exponential_mechanism, smoothing_gamma
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.counts.sensitivity import smooth_sensitivity
 
-SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
 
 
@@ -88,7 +81,7 @@ def measure(case: Case, build: str) -> Figures:
     times.append(time.perf_counter())
     expected = mechanism.expected_hellinger()
     times.append(time.perf_counter())
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = peak_megabytes()
     acceptance = 1.0
     if isinstance(mechanism, PowerMixture):
         acceptance = math.exp(mechanism._moments[0] - np.logaddexp.reduce(mechanism._log_weights))
@@ -104,7 +97,7 @@ def run(case: Case, build: str) -> Figures:
 
 
 def main() -> None:
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
+    print_machine()
     print(f"Required sizes, by the public function: seconds, {DRAWS:,} draws")
     smallest = balanced(30, 3)
     cases = [balanced(10**7, 2)]

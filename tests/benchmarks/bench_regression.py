@@ -16,11 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from scipy import stats
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from bench_tables import count_rows, peak_memory, timed
+from measuring import SMALLEST
+from scipy import stats
 
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_priors import ConjugatePrior
@@ -31,7 +29,6 @@ from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.regression import _join, _reduce_block
 
-SMALLEST = "--smallest" in sys.argv[1:]
 CHUNK, N_CHUNKS, ROUNDS = (1_000, 4, 1) if SMALLEST else (500_000, 20, 3)
 ITERATIONS = {"loop": 5, "kernel": 100} if SMALLEST else {"loop": 1_000, "kernel": 1_000_000}
 PRIOR = ConjugatePrior()

@@ -13,7 +13,6 @@ blocks are run; with ``--smallest``, each mode takes seconds.
 
 import gc
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import numpy as np
 import yaml
 from distributed import LocalCluster
 from distributed.utils import get_mp_context
+from measuring import SMALLEST, peak_megabytes
 
 import pipeline
 from pipeline.blocks.division import iterate_blocks
@@ -47,7 +47,6 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 
-SMALLEST = "--smallest" in sys.argv[1:]
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # (cells, blocks per cell)
 SUMMARIES = ((10**6, 100), (10**7, 100), (10**7, 1))  # (trials in total, cells)
 N_WORKERS, ROUNDS = (2, 2) if SMALLEST else (64, 20)
@@ -94,10 +93,6 @@ def started(folder: Path, n_workers: int) -> Iterator[str]:
             profile = {"address": cluster.scheduler_address}
             (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
             yield f"{folder}/cluster.yaml"
-
-
-def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @contextmanager

@@ -22,14 +22,11 @@ import argparse
 import itertools
 import json
 import math
-import sys
 import time
 import warnings
 import zlib
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 from scipy import special, stats

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
+from measuring import SMALLEST
 
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_prior import FlatPrior
@@ -27,7 +28,6 @@ from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.divided_rows import divide_rows
 
-SMALLEST = "--smallest" in sys.argv[1:]
 CHUNK, PARTITIONS, ROUNDS = (1_000, 100, 1) if SMALLEST else (1_000_000, 1_000, 3)
 COMPRESSORS = {"lz4": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")}
 if not SMALLEST:

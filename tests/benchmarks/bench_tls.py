@@ -8,7 +8,6 @@ processes.
 """
 
 import itertools
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,12 +16,12 @@ import numpy as np
 import psutil
 import yaml
 from bench_scale import write_study
+from measuring import SMALLEST
 
 import pipeline
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import Profile
 
-SMALLEST = "--smallest" in sys.argv[1:]
 BLOCKS, TASKS, ROUNDS, WORKERS = (20, 5, 1, 1) if SMALLEST else (4_000, 500, 5, 2)
 ENCRYPTED = {True: {"security": True}, False: {"protocol": "tcp://"}}
 

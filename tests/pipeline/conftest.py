@@ -2,15 +2,20 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import warnings
 from itertools import count
 from urllib.request import Request, urlopen
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from pipeline.store.files import object_clients
-from tests.pipeline.helpers import compute_into
+from studies import cli
+from tests.pipeline.helpers import blas_threads, compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
 
@@ -46,6 +51,49 @@ def store_copy(complete_store, tmp_path):
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
 
 
+@pytest.fixture
+def two_threads():
+    """Set two BLAS threads in a thread that ends, so that this has the effect of a machine's default."""
+    before = max(blas_threads())
+
+    def set_default(number):
+        other = threading.Thread(target=threadpool_limits, args=(number,))
+        other.start()
+        other.join()
+
+    set_default(2)
+    assert blas_threads() == {2}
+    yield
+    set_default(before)
+
+
+@pytest.fixture
+def dpstudies(monkeypatch, capsys):
+    """Return a function that runs a command in this process and returns (exit code, output, errors).
+
+    A command that takes longer than a number of seconds is interrupted, as by Ctrl-C.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers, show = [signal.getsignal(number) for number in numbers], warnings.showwarning
+
+    def run(*words, seconds=60):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", *map(str, words)])
+        timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        finally:
+            timer.cancel()
+            for number, handler in zip(numbers, handlers, strict=True):
+                signal.signal(number, handler)
+            warnings.showwarning = show
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def endpoint():
     """Start an S3 server that stops after the tests, or when they are killed, which closes its standard input."""
@@ -73,11 +121,17 @@ def bucket(environment, endpoint, monkeypatch):
     return name
 
 
+@pytest.fixture
+def memory_url():
+    """Return the URL of a store in memory, for tests that do not depend on the server of objects."""
+    return f"memory://studies-{next(_numbers)}/some/folder/toy.zarr"
+
+
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request):
     """Return the URL of a store in memory or, in slow tests, on the S3 server."""
     if request.param == "memory":
-        return f"memory://studies-{next(_numbers)}/some/folder/toy.zarr"
+        return request.getfixturevalue("memory_url")
     return f"s3://{request.getfixturevalue('bucket')}/some/folder/toy.zarr"
 
 

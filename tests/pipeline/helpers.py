@@ -3,15 +3,19 @@
 import os
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import zarr
 from obstore.store import MemoryStore, from_url
+from threadpoolctl import threadpool_info
 from zarr.storage import ObjectStore
 
+from pipeline import Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.execution.work import PendingWork
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store
 from pipeline.store.files.locations import STATE, is_local
@@ -23,6 +27,32 @@ from pipeline.store.sessions.records import SESSION_COPIES
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")
+
+STUDY_TEXT = """
+from pipeline import Factor, Measure, Method, Panel, Study
+{head}
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+def evaluate(data, setting, streams):
+    {before}
+    return {{"x": {x}}}
+
+METHODS, MEASURES, SIZES = (Method("m", evaluate),), (Measure("x", "a number"),), (Factor("n", {n}, "size", "int"),)
+PANEL = Panel("p", "a panel", simulate, METHODS, MEASURES, SIZES, trials={trials}, block_trials={block_trials})
+STUDY = Study("mine", "Mine", "To test.", (PANEL,), seed=1)
+"""
+
+
+def write_study_file(path, x="data", before="pass", head="", n=(1,), trials=4, block_trials=2):
+    """Write the file of a study of one method, and return its path.
+
+    The file has the code of the values `x`, of a statement `before` them, and of statements at its head.
+    """
+    values = {"x": x, "before": before, "head": head, "n": n, "trials": trials, "block_trials": block_trials}
+    Path(path).write_text(STUDY_TEXT.format(**values))
+    return str(path)
 
 
 def read_arrays(store):
@@ -80,6 +110,17 @@ def file_stamps(store):
     """Return content and time of each file of a store, without the copies of session records, which grow."""
     files = (path for path in Path(store).rglob("*") if path.is_file() and path != Path(store, SESSION_COPIES))
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def draw_uniforms(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+
+def make_study(*methods, name="s", **panel):
+    """Return a study of one panel `p`, by default with 8 trials of uniform data; methods may be plain functions."""
+    methods = tuple(one if isinstance(one, Method) else Method(one.__name__, one) for one in methods)
+    default = {"simulate": draw_uniforms, "measures": (Measure("x", "a number"),), "trials": 8}
+    return Study(name, "S", "To test.", (Panel("p", "a panel", methods=methods, **default | panel),), seed=1)
 
 
 def panel_of(study, name, **changes):
@@ -150,6 +191,40 @@ def commit_block(store, study, panel, block, settings=None, stale=()):
     with BlockWriter(store).commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)
+
+
+def blas_threads():
+    """Return the numbers of threads of the BLAS libraries of this process."""
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def compute_pending(store, study, retry=()):
+    """Compute and commit the pending blocks of a store opened for a session, one after the other."""
+    for work in PendingWork(study, store, retry):
+        panel = study.panel(work.block.panel)
+        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+        commit_block(store, study, panel, work.block, settings, stale)
+
+
+def interrupt_after(n_receipts, error=KeyboardInterrupt):
+    """Return a progress callback that interrupts a run after a number of receipts, as Ctrl-C does."""
+    receipts = count(1)
+
+    def take(receipt):
+        if next(receipts) == n_receipts:
+            raise error
+
+    return lambda works: take
+
+
+def note_works(noted):
+    """Return a progress callback that appends the work items of a run to a list."""
+
+    def progress(works):
+        noted.extend(works)
+        return lambda receipt: None
+
+    return progress
 
 
 def temporary_files(store):

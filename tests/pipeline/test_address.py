@@ -1,13 +1,5 @@
 """Tests that threads, processes and a separate scheduler give identical arrays for a study with Numba kernels."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,48 +9,12 @@ import yaml
 
 import pipeline
 from studies import STUDIES
+from tests.pipeline.faults.harness import LOCAL_CLUSTER, Laboratory
 
 pytestmark = pytest.mark.slow
 
 PANELS = ("k2", "k3", "prior")
 VALUES = {"n": [20, 60], "mechanism": ["smooth", "smooth-exact", "laplace", "geometric", "hamming-exact"]}
-
-
-@contextmanager
-def _started(*commands: list[str], folder: Path) -> Iterator[None]:
-    """Start commands, and terminate their processes on exit."""
-    processes = []
-    try:
-        for command in commands:
-            with open(folder / f"{len(processes)}.log", "w") as log:
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder))
-            time.sleep(0.2)
-        yield
-    finally:
-        for process in reversed(processes):
-            os.kill(process.pid, signal.SIGTERM)
-        for process in processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait(10)
-
-
-@contextmanager
-def _scheduler(folder: Path) -> Iterator[str]:
-    """Run ``dask scheduler`` and two ``dask worker`` processes on the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    dask = [sys.executable, "-m", "dask"]
-    quiet = ["--dashboard-address", "127.0.0.1:0"]
-    worker = [*dask, "worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", *quiet]
-    with _started(
-        [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), *quiet], worker, worker, folder=folder
-    ):
-        yield address
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +26,13 @@ def stores(tmp_path_factory) -> dict[str, Path]:
         pipeline.run(study, folder / f"{name}.zarr", trials=300, panels=PANELS, values=VALUES, cluster=cluster)
         return folder / f"{name}.zarr"
 
-    with _scheduler(folder) as address:
-        profiles = {
-            "processes": {"class": "LocalCluster", "kwargs": {"n_workers": 2}},
-            "address": {"address": address},
-        }
-        (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
-        names = ("threads", "processes", "address")
-        return {name: run(name, None if name == "threads" else f"{folder}/cluster.yaml:{name}") for name in names}
+    (folder / "processes.yaml").write_text(
+        yaml.safe_dump({"profiles": {"two": {**LOCAL_CLUSTER, "kwargs": {"n_workers": 2}}}})
+    )
+    with Laboratory(folder) as lab:
+        lab.start_cluster()
+        clusters = {"threads": None, "processes": f"{folder}/processes.yaml", "address": lab.profile}
+        return {name: run(name, cluster) for name, cluster in clusters.items()}
 
 
 @pytest.mark.parametrize("profile", ["processes", "address"])

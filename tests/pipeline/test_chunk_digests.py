@@ -27,8 +27,8 @@ from pipeline.store.read import read_values
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.crashes import CrashError, crash_at
-from tests.pipeline.helpers import chunk_file, commit_block, compute_into, read_arrays, writing
+from tests.pipeline.faults.file_operations import CrashError, crash_at
+from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, read_arrays, writing
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 
 ONLY = replace(STUDY, panels=(replace(SINGLE, trials=3),))
@@ -88,15 +88,8 @@ def _repair(path):
                     if problems:
                         invalidate(store, panel, block, setting, problems)
                         found |= problems.keys()
-        _compute(store, study)
+        compute_pending(store, study)
     return found
-
-
-def _compute(store, study, retry=()):
-    for work in PendingWork(study, store, retry):
-        panel = study.panel(work.block.panel)
-        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-        commit_block(store, study, panel, work.block, settings, stale)
 
 
 def test_coordinates_of_our_readers_do_not_depend_on_their_chunks(store_copy):
@@ -154,7 +147,7 @@ def grow(path):
         store = ResultStore.open(path, session.id)
         if not store.holds(GROWN):
             store = grow_store(store, session, GROWN)
-        _compute(store, GROWN)
+        compute_pending(store, GROWN)
 
 
 def retry(path):
@@ -241,7 +234,7 @@ def test_replacement_of_a_per_cell_chunk_is_noticed_and_repaired(store_copy):
     exact[0].write_bytes(exact[1].read_bytes())
     (store_copy / "means/status/c/0/0/0/0/0/0").unlink()
     with writing(store_copy) as store:
-        _compute(store, STUDY.configure())
+        compute_pending(store, STUDY.configure())
     assert exact[0].read_bytes() == right
     panel = MEANS
     store = ResultStore.open(store_copy)

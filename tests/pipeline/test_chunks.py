@@ -14,8 +14,7 @@ from zarr.storage import MemoryStore
 from pipeline import open_results
 from pipeline.errors import DamagedChunkError, UnreadableStoreError
 from pipeline.store.codec.chunks import Chunks
-from tests.pipeline.helpers import chunk_file, read_arrays
-from tests.pipeline.toy import STUDY
+from tests.pipeline.helpers import chunk_file
 
 CODECS = (ZstdCodec(level=1), Crc32cCodec())
 VALUES = {
@@ -171,14 +170,6 @@ def test_other_errors_are_not_taken_for_damage(monkeypatch):
             with pytest.raises(type(error)):
                 chunks.decode("panel", "x", region, contents)
     np.testing.assert_array_equal(chunks.decode("panel", "x", region, contents), [[0.0, 1.0, 2.0, 3.0]])
-
-
-def test_plain_zarr_reads_every_array(complete_store):
-    """Zarr can read all arrays of a store whose chunks were encoded by `Chunks`."""
-    arrays = read_arrays(complete_store)
-    n_measures = sum(len(panel.measures) for panel in STUDY.panels)
-    assert len(arrays) > n_measures
-    assert all((arrays[f"{panel.name}/status"] != 0).all() for panel in STUDY.panels)
 
 
 def test_damage_during_a_lazy_read_is_reported_in_one_line(store_copy):

@@ -47,7 +47,7 @@ def summary(n_ok=100, n_pending=0, mean=1.0):
 
 def judged(declared, summaries):
     """Return verdict and evidence of one claim."""
-    finding = judge(Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=(declared,)), summaries)[0][1]
+    ((_, finding),) = judge(replace(STUDY, claims=(declared,)), summaries)
     return finding.verdict, finding.evidence
 
 
@@ -188,7 +188,7 @@ def test_unknown_dimension_is_refused():
     message = "claim late needs an unknown dimension of panel p 'algorithms'"
     with pytest.raises(BadInputError, match=message):
         judged(declare({"p": {"algorithms": ("a",)}, "q": {}}), {"p": summary(), "q": summary()})
-    study = Study("s", "S", "To test.", STUDY.panels, seed=1, claims=(declare({"p": {"algorithms": ("a",)}, "q": {}}),))
+    study = replace(STUDY, claims=(declare({"p": {"algorithms": ("a",)}, "q": {}}),))
     with pytest.raises(BadInputError, match=message):
         ClaimsGoal(study)
 
@@ -236,8 +236,10 @@ def test_check_cannot_change_the_numbers_of_another_claim(needs):
         return verdict((look["p"]["x_mean"] == 1).all() and not look["p"].n.attrs, "Unchanged.")
 
     summaries = {"p": summary()}
-    study = Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=(first, second))
-    assert [found.verdict for _, found in judge(study, summaries)] == ["passed", "passed"]
+    assert [found.verdict for _, found in judge(replace(STUDY, claims=(first, second)), summaries)] == [
+        "passed",
+        "passed",
+    ]
     assert summaries["p"].identical(summary())
 
 
@@ -278,8 +280,7 @@ def test_failed_check_is_undecided_and_others_are_judged(check, evidence):
         claim("broken", "Broken.", kind="self-check", needs={"p": {}})(check),
         claim("kept", "Kept.", kind="self-check", needs={"p": {}})(_keep),
     )
-    study = Study("s", "S", "To test claims.", STUDY.panels, seed=1, claims=claims)
-    (_, broken), (_, kept) = judge(study, {"p": summary()})
+    (_, broken), (_, kept) = judge(replace(STUDY, claims=claims), {"p": summary()})
     assert (broken.verdict, kept.verdict) == ("undecided", "passed")
     assert evidence in broken.evidence
     assert len(broken.evidence.splitlines()) == 1
@@ -402,7 +403,7 @@ def of_values(rows, read, min_trials=100, min_values=None, ragged=RAGGED):
         y_mean=(dims, np.ones((2, 2))),
         x_largest=((*dims, "part"), np.ones((2, 2, 2))),
     )
-    finding = judge(Study("s", "S", "To test claims.", (ragged,), seed=1, claims=(reads,)), {"p": counted})[0][1]
+    ((_, finding),) = judge(replace(STUDY, panels=(ragged,), claims=(reads,)), {"p": counted})
     return finding.verdict, finding.evidence
 
 

@@ -3,12 +3,10 @@
 import importlib.metadata
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,10 +20,10 @@ from pipeline.clusters.check import (
     hash_sources,
 )
 from pipeline.clusters.cluster import connect, reach, requested_workers
-from pipeline.clusters.launch import ONE_THREAD, describe_launch, obstacle
+from pipeline.clusters.launch import ONE_THREAD, obstacle
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
-from studies import cli
+from tests.pipeline.faults.harness import dask_processes
 
 pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
@@ -34,55 +32,10 @@ PROCESSES = Profile("processes", kwargs={"n_workers": 2})
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+def command(dpstudies, monkeypatch, tmp_path):
     """Return a function that runs ``dpstudies cluster check`` in an empty folder and returns (code, out, err)."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["dpstudies", "cluster", "check", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return run
-
-
-@contextmanager
-def dask_processes(folder, *environments):
-    """Run ``dask scheduler``, and a ``dask worker`` for each environment, on loopback; terminate them on exit."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    quiet = ["--dashboard-address", "127.0.0.1:0", "--host", "127.0.0.1"]
-    worker = ["worker", address, "--nthreads", "1", "--no-nanny", *quiet]
-    commands = [
-        ({}, ["scheduler", "--port", address.rpartition(":")[2], *quiet]),
-        *((env, worker) for env in environments),
-    ]
-    started = []
-    try:
-        for env, words in commands:
-            with open(folder / f"{len(started)}.log", "w") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "dask", *words],
-                    stdout=log,
-                    stderr=log,
-                    cwd=folder,
-                    env={**os.environ, **env},
-                )
-            started.append(process)
-            time.sleep(0.2)
-        yield address
-    finally:
-        for process in reversed(started):
-            process.send_signal(signal.SIGTERM)
-        for process in started:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+    return partial(dpstudies, "cluster", "check")
 
 
 def changed_copy(folder):
@@ -329,19 +282,6 @@ def test_bad_profiles_exit_with_2(command, monkeypatch, tmp_path, message, conte
     code, _, err = command("mine")
     assert (code, message in err) == (2, True)
     assert err.strip().splitlines()[-1].startswith("dpstudies: ")
-
-
-def test_secrets_are_hidden():
-    profile = Profile(
-        "a",
-        class_name="SSHCluster",
-        kwargs={"hosts": ["h", "h"], "connect_options": {"username": "me", "password": "hush"}},
-        env={"MY_API_TOKEN": "hush"},
-    )
-    shown = str(describe_launch(profile))
-    assert "hush" not in shown
-    assert "me" in shown
-    assert profile.kwargs["connect_options"]["password"] == "hush"
 
 
 def test_obstacles(monkeypatch, tmp_path):

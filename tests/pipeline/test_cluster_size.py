@@ -1,6 +1,5 @@
 """Tests of the requested number of workers and of the maximum number of threads, which bounds the queue."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,22 +52,3 @@ def test_threads_of_this_process():
     with connect(THREADS) as client:
         assert most_threads(THREADS, client) == available_cores()
         assert requested_workers(THREADS, client) == 1
-
-
-@pytest.mark.slow
-def test_an_adaptive_cluster_grows_to_its_maximum_and_shrinks():
-    """With two one-second tasks per thread, an adaptive cluster grows to its maximum, and then shrinks."""
-    profile = Profile("a", kwargs={"n_workers": 1, "threads_per_worker": 1}, adapt={"minimum": 1, "maximum": 4})
-    with connect(profile) as client:
-        client.submit(time.sleep, 1).result()
-        tasks = [client.submit(time.sleep, 1, pure=False) for _ in range(2 * most_threads(profile, client))]
-        sizes = [len(client.nthreads())]
-        deadline = time.monotonic() + 60
-        while (max(sizes) < 4 or sizes[-1] > 1) and time.monotonic() < deadline:
-            time.sleep(0.1)
-            sizes.append(len(client.nthreads()))
-            if max(sizes) < 4:  # keep as many tasks queued as a run does
-                tasks = [task for task in tasks if not task.done()]
-                missing = 2 * most_threads(profile, client) - len(tasks)
-                tasks += [client.submit(time.sleep, 1, pure=False) for _ in range(missing)]
-        assert (max(sizes), sizes[-1]) == (4, 1)

@@ -10,7 +10,7 @@ from pipeline.store.creation import grow_store
 from pipeline.store.layout.root import COPY
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -35,9 +35,7 @@ def sorted_arrays(store, panel):
 @pytest.mark.parametrize(
     ("panel", "small", "large"),
     [
-        ("means", {"trials": 3, "values": FEW}, {"trials": 6}),
         ("means", {"trials": 5, "values": FEW}, {"trials": 11}),
-        ("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}),
         (
             "means",
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},

@@ -6,12 +6,18 @@ import zarr
 
 from pipeline.blocks.evaluate import Status
 from pipeline.runs.run import run
-from tests.pipeline.fault_processes import NotPossibleError
-from tests.pipeline.fault_scenarios import SCENARIOS
-from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
+from tests.pipeline.faults.harness import NotPossibleError
+from tests.pipeline.faults.scenarios import SCENARIOS
+from tests.pipeline.faults.study import METHODS, Part, undisturbed, unequal, write_study
 
 # slow or redundant faults and faults that need idle cores are injected by `python -m tests.fault_table` only
 LEFT_OUT = {
+    "cut chunk",
+    "damaged coordinate",
+    "damaged root",
+    "another version",
+    "trial holds the lock",
+    "time limit with threads",
     "workers killed",
     "workers paused",
     "simulation kills",

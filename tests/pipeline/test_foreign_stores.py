@@ -1,19 +1,16 @@
 """Attacks by stores of somebody else: no command runs their code, connects, or touches a file outside of the store.
 
 The payload of each attack is harmless: a file that must not appear, or a folder outside of the store that must not
-change. Every attack is tried with every command that opens a store.
+change. Every attack is tried with every way to open a store, and the most dangerous ones with every command.
 """
 
 import json
 import os
 import pickle
 import shutil
-import signal
 import socket
-import sys
 import threading
 import time
-import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,23 +23,8 @@ from pipeline.store.files.locations import ROOT, SESSIONS
 from pipeline.store.layout.root import COPY, seal, seal_root, unseal
 from pipeline.store.sessions.lease import Session, end_session
 from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
-from studies import cli
-from tests.pipeline.helpers import WRITING, file_stamps
+from tests.pipeline.helpers import WRITING, file_stamps, write_study_file
 
-STUDY_FILE = """
-from pipeline import Factor, Measure, Method, Panel, Study
-
-def simulate(cell, streams):
-    return streams.uniforms(1)[:, 0]
-
-def evaluate(data, setting, streams):
-    return {"x": data, "limit": 0.5}
-
-panel = Panel("p", "a panel", simulate, (Method("a", evaluate),),
-              (Measure("x", "a number"), Measure("limit", "its mean", per_trial=False)),
-              (Factor("n", (1, 2), "size", "int"),), trials=4, block_trials=2)
-STUDY = Study("small", "Small", "To be attacked.", (panel,), seed=1)
-"""
 COMMANDS = {
     "status": ("status", "s.zarr"),
     "watch": ("status", "s.zarr", "--watch", "--every", "0.1"),
@@ -63,16 +45,24 @@ COMMANDS = {
     "merge": ("merge", "s.zarr", "--store", "new.zarr"),
 }
 
-EVERY = [
-    pytest.param(name, marks=() if name in ("status", "repair", "resume") else pytest.mark.slow) for name in COMMANDS
-]
+# one command per way to open a store: to read, verify, write, submit, end a session, copy, and join
+WAYS = ("status", "repair", "resume", "submit", "cancel", "compact", "merge")
+
+
+def for_command(command, *more):
+    """Return a case of a test, which is slow for all but three commands."""
+    return pytest.param(*more, command, marks=() if command in ("status", "repair", "resume") else pytest.mark.slow)
+
+
+every_command = pytest.mark.parametrize("command", [*map(for_command, COMMANDS)])
+every_way = pytest.mark.parametrize("command", [*map(for_command, WAYS)])
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """Return a folder with a study file and a store of it."""
     folder = tmp_path_factory.mktemp("original")
-    (folder / "small.py").write_text(STUDY_FILE)
+    write_study_file(folder / "small.py", n=(1, 2))
     (folder / "profiles.yaml").write_text('{profiles: {nowhere: {address: "tcp://127.0.0.1:9"}}}')
     pipeline.run(str(folder / "small.py"), folder / "s.zarr", progress=False)
     return folder
@@ -88,30 +78,17 @@ def place(original, tmp_path, monkeypatch):
     (outside / "inner" / "0").write_text("precious")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("pipeline.store.sessions.lease.LEASE_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 0.2)  # no scheduler listens at the addresses
     return folder
 
 
 @pytest.fixture
-def dpstudies(monkeypatch, capsys):
-    """Return a function that runs a command in this process and returns (exit code, errors)."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers, show = [signal.getsignal(number) for number in numbers], warnings.showwarning
+def attempt(dpstudies):
+    """Return a function that runs one of `COMMANDS` and returns (exit code, errors)."""
 
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["dpstudies", *words])
-        # no scheduler listens at the address
-        monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 0.2)
-        timer = threading.Timer(1.5 if "--watch" in words else 60, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        try:
-            with pytest.raises(SystemExit) as stop:
-                cli.main()
-        finally:
-            timer.cancel()
-            for number, handler in zip(numbers, handlers, strict=True):
-                signal.signal(number, handler)
-            warnings.showwarning = show
-        return stop.value.code or 0, capsys.readouterr().err
+    def run(command):
+        code, _, errors = dpstudies(*COMMANDS[command], seconds=1.5 if command == "watch" else 60)
+        return code, errors
 
     return run
 
@@ -171,42 +148,47 @@ def assert_one_line(code, errors):
         assert lines or code == 3, errors
 
 
-@pytest.mark.parametrize("command", EVERY)
-@pytest.mark.parametrize("kind", LINKS)
-def test_no_link_is_followed(place, dpstudies, kind, command):
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        *(for_command(command, kind) for kind in LINKS for command in WAYS),
+        *(for_command(command, kind) for kind in ("chunk", "record") for command in COMMANDS if command not in WAYS),
+    ],
+)
+def test_no_link_is_followed(place, attempt, kind, command):
     """With a link at any place, and one status missing, nothing outside of the store changes."""
     outside = place.parent / "outside"
     Path("s.zarr/p/status/c/1/0/1").unlink()
     LINKS[kind](outside)
     before = file_stamps(outside), sorted(outside.rglob("*"))
-    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert_one_line(*attempt(command))
     assert (file_stamps(outside), sorted(outside.rglob("*"))) == before
 
 
 @pytest.mark.parametrize("kind", ["writing", "sessions", "state", "panel", "array", "chunks"])
-def test_linked_folders_are_refused_when_a_store_is_opened(place, dpstudies, kind):
+def test_linked_folders_are_refused_when_a_store_is_opened(place, attempt, kind):
     LINKS[kind](place.parent / "outside")
-    code, errors = dpstudies("status", "s.zarr")
+    code, errors = attempt("status")
     assert code == 2
     assert errors.startswith("dpstudies: a store must not contain links")
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", EVERY)
+@every_way
 @pytest.mark.parametrize("folder", [".dpstudies", SESSIONS, WRITING, "p/x/c"])
-def test_files_in_the_place_of_folders_are_refused(place, dpstudies, folder, command):
+def test_files_in_the_place_of_folders_are_refused(place, attempt, folder, command):
     for make in (Path.touch, os.mkfifo) if command == "status" else (Path.touch,):
         path = Path("s.zarr", folder)
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         make(path)
-        code, errors = dpstudies(*COMMANDS[command])
+        code, errors = attempt(command)
         assert (code, errors.count("\n")) == (2, 1), errors
 
 
-def test_store_that_the_user_names_by_a_link_is_opened(place, dpstudies):
+def test_store_that_the_user_names_by_a_link_is_opened(place, dpstudies, attempt):
     Path("link.zarr").symlink_to("s.zarr")
     assert dpstudies("extend", "link.zarr", "--trials", "6", "--study", "small.py")[0] == 0
-    assert dpstudies("status", "s.zarr")[0] == 0
+    assert attempt("status")[0] == 0
 
 
 def test_negative_control_links_would_be_followed(place):
@@ -233,8 +215,8 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("command", EVERY)
-def test_no_key_leaves_the_store(place, dpstudies, command):
+@every_command
+def test_no_key_leaves_the_store(place, attempt, command):
     """A key of the metadata at any place outside of the spec is refused, and no other root is overwritten."""
     other = shutil.copytree("s.zarr", "other.zarr")
     before = file_stamps(other), file_stamps(place.parent / "outside"), file_stamps("s.zarr")
@@ -247,7 +229,7 @@ def test_no_key_leaves_the_store(place, dpstudies, command):
             metadata[key] = metadata["p/x"]
 
         changed_root(add)
-        code, errors = dpstudies(*COMMANDS[command])
+        code, errors = attempt(command)
         assert code == 2
         assert "cannot have been written by this package, since its metadata" in errors
         assert errors.count("\n") == 1
@@ -312,11 +294,11 @@ SPECS = {
 
 @pytest.mark.parametrize("command", ["status", pytest.param("repair", marks=pytest.mark.slow), "resume"])
 @pytest.mark.parametrize("kind", SPECS)
-def test_metadata_that_do_not_follow_from_a_spec_are_refused(place, dpstudies, kind, command):
+def test_metadata_that_do_not_follow_from_a_spec_are_refused(place, attempt, kind, command):
     changed_spec(SPECS[kind])
     before = file_stamps("s.zarr")
     started = time.process_time()
-    code, errors = dpstudies(*COMMANDS[command])
+    code, errors = attempt(command)
     assert (code, errors.count("\n")) == (2, 1), errors
     assert "cannot have been written by this package" in errors
     assert errors.isprintable() or errors[:-1].isprintable()
@@ -324,10 +306,10 @@ def test_metadata_that_do_not_follow_from_a_spec_are_refused(place, dpstudies, k
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("command", EVERY)
-def test_texts_that_cannot_be_encoded_end_in_one_line(place, dpstudies, command):
+@every_command
+def test_texts_that_cannot_be_encoded_end_in_one_line(place, attempt, command):
     changed_root(lambda document: document["attributes"].update(study_reference="\ud800"))
-    code, errors = dpstudies(*COMMANDS[command])
+    code, errors = attempt(command)
     assert (code, errors.count("\n")) == (2, 1), errors
 
 
@@ -335,7 +317,7 @@ def forged_array(change):
     return lambda document: change(document["consolidated_metadata"]["metadata"]["p/status"])
 
 
-@pytest.mark.parametrize("command", EVERY)
+@every_way
 @pytest.mark.parametrize(
     "change",
     [
@@ -347,9 +329,9 @@ def forged_array(change):
         lambda status: status.update(unknown=7),
     ],
 )
-def test_metadata_that_zarr_refuses_end_in_one_line(place, dpstudies, command, change):
+def test_metadata_that_zarr_refuses_end_in_one_line(place, attempt, command, change):
     changed_root(forged_array(change))
-    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert_one_line(*attempt(command))
 
 
 class Payload:
@@ -405,13 +387,13 @@ def forge_submission(address, /, **changes):
     Path("s.zarr", SESSIONS, "000002.json").write_bytes(seal(record))
 
 
-@pytest.mark.parametrize("command", EVERY)
-def test_no_recorded_address_is_connected_to(place, dpstudies, command):
+@every_command
+def test_no_recorded_address_is_connected_to(place, attempt, command):
     """A store with a pending block and the record of a submission names a scheduler that no command contacts."""
     Path("s.zarr/p/status/c/0/0/0").unlink()
     with fake_scheduler(Payload(place / "payload")) as (address, accepted):
         forge_submission(address)
-        assert_one_line(*dpstudies(*COMMANDS[command]))
+        assert_one_line(*attempt(command))
         time.sleep(0.2)
         assert accepted == []
     assert not (place / "payload").exists()
@@ -428,11 +410,11 @@ def test_negative_control_named_addresses_are_connected_to(place, dpstudies, mon
 
 @pytest.mark.parametrize("identifier", ["../../../../outside", "000002-../../x", "", 7])
 @pytest.mark.parametrize("command", ["status", "cancel", "resume", "compact", "repair"])
-def test_identifier_of_a_session_does_not_leave_the_store(place, dpstudies, identifier, command):
+def test_identifier_of_a_session_does_not_leave_the_store(place, attempt, identifier, command):
     outside = place.parent / "outside"
     before = file_stamps(outside)
     forge_submission("tcp://127.0.0.1:9", id=identifier)
-    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert_one_line(*attempt(command))
     assert not end_session(str(place / "s.zarr"), str(identifier), {})
     assert file_stamps(outside) == before
 
@@ -461,32 +443,32 @@ FORGED = [
 
 
 @pytest.mark.parametrize("changes", FORGED)
-@pytest.mark.parametrize("command", EVERY)
+@every_way
 @pytest.mark.slow
-def test_forged_records_end_in_one_line(place, dpstudies, changes, command):
+def test_forged_records_end_in_one_line(place, attempt, changes, command):
     forge_submission("tcp://127.0.0.1:9", **changes)
-    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert_one_line(*attempt(command))
 
 
 @pytest.mark.parametrize("name", ["²", "9" * 5000, "1_0", "1000000000000000"])
-@pytest.mark.parametrize("command", EVERY)
-def test_forged_numbers_of_records_end_in_one_line(place, dpstudies, name, command):
+@every_way
+def test_forged_numbers_of_records_end_in_one_line(place, attempt, name, command):
     """Neither a name that is no number nor a number of missing records that does not fit in memory."""
     forge_submission("tcp://127.0.0.1:9", id=f"{name}-0123456789ab", ended="2026-01-01T00:00:00Z")
     record = Path("s.zarr", SESSIONS, "000002.json")
     Path("s.zarr", SESSION_COPIES).write_bytes(seal({name: unseal(record.read_bytes())}))
     record.rename(record.with_name(f"{name[:100]}.json"))
-    assert_one_line(*dpstudies(*COMMANDS[command]))
+    assert_one_line(*attempt(command))
 
 
 def test_forged_submission_cancels_no_tasks(place, dpstudies):
     forge_submission("tcp://127.0.0.1:9", submission="p")
-    code, errors = dpstudies("cancel", "s.zarr", "--cluster", "hostile.yaml")
+    code, _, errors = dpstudies("cancel", "s.zarr", "--cluster", "hostile.yaml")
     assert code == 2
     assert "cluster must be a profile with the address of the scheduler" in errors
 
 
-def test_files_of_an_earlier_session_that_cannot_be_removed_are_an_error(place, dpstudies, monkeypatch):
+def test_files_of_an_earlier_session_that_cannot_be_removed_are_an_error(place, attempt, monkeypatch):
     """The session ends with one line, and the next one begins at once after the files are gone."""
     left = Path("s.zarr", WRITING, "000001-0123456789ab")
     left.mkdir(parents=True)
@@ -497,11 +479,11 @@ def test_files_of_an_earlier_session_that_cannot_be_removed_are_an_error(place, 
     Path("s.zarr/p/status/c/0/0/0").unlink()
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.store.files.local_files._destroy", refuse)
-        code, errors = dpstudies(*COMMANDS["resume"])
+        code, errors = attempt("resume")
     assert code == 3
     assert "cannot remove files of an earlier session" in errors
     assert "ended" in sessions_of(LocalFiles("s.zarr"))[-1]
-    assert dpstudies(*COMMANDS["resume"])[0] == 0
+    assert attempt("resume")[0] == 0
     assert not any(Path("s.zarr", WRITING).iterdir())
 
 
@@ -523,7 +505,7 @@ def test_full_disk_leaves_no_record(place, monkeypatch, caplog):
     assert "waiting" not in caplog.text
 
 
-def test_full_disk_after_the_record_is_not_bad_input(place, dpstudies, monkeypatch):
+def test_full_disk_after_the_record_is_not_bad_input(place, attempt, monkeypatch):
     """A command that has written something ends with exit code 3, not with 2."""
     write, n_written = LocalFiles._write_temporary, []
 
@@ -535,7 +517,7 @@ def test_full_disk_after_the_record_is_not_bad_input(place, dpstudies, monkeypat
 
     Path("s.zarr/p/status/c/0/0/0").unlink()
     monkeypatch.setattr(LocalFiles, "_write_temporary", full)
-    code, errors = dpstudies(*COMMANDS["extend"])
+    code, errors = attempt("extend")
     assert (code, errors.count("\n")) == (3, 1), errors
     assert "cannot write to the store" in errors
 

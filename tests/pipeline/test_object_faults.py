@@ -18,8 +18,6 @@ from pipeline.store.files import object_clients
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
-from pipeline.store.sessions.lease import Session
-from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
@@ -56,14 +54,6 @@ def test_conditional_write_with_a_fault(object_server, local, fault, part):
     store = pipeline.run(STUDY, URL, panels=PANELS)
     assert_equal_arrays(URL, local)
     assert len(store.sessions) == 1
-
-
-def test_session_begins_if_the_response_to_its_record_is_lost(object_server):
-    """A repeated conditional write finds the record of the session itself."""
-    object_server.choose_fault = fault_once("PUT", "/sessions/000001.json", "lost")
-    with Session.begin(URL, {}) as session:
-        pass
-    assert [record["id"] for record in sessions_of(ObjectFiles(URL))] == [session.id]
 
 
 def test_probe_of_conditional_writes_accepts_lost_responses(object_server):
@@ -140,35 +130,39 @@ def refusal(store=URL):
     return message
 
 
-@pytest.mark.parametrize("conditions", ["ignored", "unsupported"])
-def test_object_store_without_conditional_writes_is_refused(object_server, local, conditions):
-    object_server.conditions = conditions
-    assert "must have conditional writes" in refusal()
-    with pytest.raises(BadInputError, match="must have conditional writes"):
-        pipeline.compact(local, URL)
+def deny_writes(method, key):
+    return "denied" if method == "PUT" else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "variables"),
+    [
+        ("must have conditional writes", {"conditions": "ignored"}, {}),
+        ("must have conditional writes", {"conditions": "unsupported"}, {}),
+        ("must have conditional writes", {}, {"AWS_CONDITIONAL_PUT": "disabled"}),
+        (
+            "HTTP status 403 (InvalidAccessKeyId): a message; check the address",
+            {},
+            {"AWS_ACCESS_KEY_ID": "wrong"},
+        ),
+        (
+            "cannot write to the store s3://studies/toy.zarr: HTTP status 403 (AccessDenied)",
+            {"choose_fault": deny_writes},
+            {},
+        ),
+        ("cannot be reached: HTTP status 404 (NoSuchBucket)", {"bucket": "other"}, {}),
+    ],
+)
+def test_object_store_that_cannot_be_used_is_refused(object_server, local, monkeypatch, text, server, variables):
+    for name, value in server.items():
+        setattr(object_server, name, value)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert text in refusal()
+    if "conditions" in server:
+        with pytest.raises(BadInputError, match=text):
+            pipeline.compact(local, URL)
     assert object_server.objects == {}
-
-
-def test_client_without_conditional_writes_is_refused(object_server, monkeypatch):
-    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
-    assert "must have conditional writes" in refusal()
-    assert object_server.objects == {}
-
-
-def test_wrong_credentials_are_refused(object_server, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
-    assert "HTTP status 403 (InvalidAccessKeyId): a message; check the address" in refusal()
-    assert object_server.objects == {}
-
-
-def test_location_without_write_access_is_refused(object_server):
-    object_server.choose_fault = lambda method, key: "denied" if method == "PUT" else ""
-    assert "cannot write to the store s3://studies/toy.zarr: HTTP status 403 (AccessDenied)" in refusal()
-    assert object_server.objects == {}
-
-
-def test_bucket_that_does_not_exist_is_refused(object_server):
-    assert "cannot be reached: HTTP status 404 (NoSuchBucket)" in refusal("s3://absent/toy.zarr")
 
 
 @pytest.mark.parametrize(

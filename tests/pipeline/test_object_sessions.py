@@ -38,10 +38,10 @@ def grow_and_fill(url, monkeypatch):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
 
-def test_second_session_is_rejected_until_the_first_ends(url):
-    with Session.begin(url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
-        Session.begin(url, {})
-    Session.begin(url, {}).end()
+def test_second_session_is_rejected_until_the_first_ends(memory_url):
+    with Session.begin(memory_url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
+        Session.begin(memory_url, {})
+    Session.begin(memory_url, {}).end()
 
 
 def test_record_is_created_once(url):
@@ -51,14 +51,14 @@ def test_record_is_created_once(url):
     assert files.read("k") == b"1"
 
 
-def test_session_is_ended_in_place_of_its_process(url):
-    session = Session.begin(url, {"submission": "x"})
-    assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert sessions_of(ObjectFiles(url))[0].keys() >= {"cancelled", "ended"}
-    assert not end_session(url, session.id, {})
+def test_session_is_ended_in_place_of_its_process(memory_url):
+    session = Session.begin(memory_url, {"submission": "x"})
+    assert end_session(memory_url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
+    assert sessions_of(ObjectFiles(memory_url))[0].keys() >= {"cancelled", "ended"}
+    assert not end_session(memory_url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.update({})
-    Session.begin(url, {}).end()
+    Session.begin(memory_url, {}).end()
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])
@@ -89,8 +89,8 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
     assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", LARGER).url, n_least=3)
 
 
-def test_repeated_task_accepts_its_own_writes(url):
-    with Session.begin(url, {}) as session:
+def test_repeated_task_accepts_its_own_writes(memory_url):
+    with Session.begin(memory_url, {}) as session:
         store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
             commit_block(store, SMALL, panel, blocks(panel)[0])
@@ -142,8 +142,3 @@ def test_number_of_requests_of_a_run(requests):
     assert many["PUT", "other"] == few["PUT", "other"]
     per_block = (sum(many.values()) - sum(few.values())) / (24 - 4)
     assert per_block <= 2 * 3 + 2  # at most two checks of the session
-
-
-def test_run_is_rejected_in_one_line_while_another_session_writes(url):
-    with Session.begin(url, {}), pytest.raises(BusyStoreError):
-        pipeline.run(STUDY, url, panels=["single"])

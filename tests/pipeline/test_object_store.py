@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from itertools import count
 
 import pytest
 import xarray as xr
@@ -24,17 +22,19 @@ from pipeline.store.layout.root import COPY
 from pipeline.store.layout.template import make_template
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
+from tests.pipeline.faults.harness import wait_until
+from tests.pipeline.faults.study import Part, unequal, write_study
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     commit_block,
+    interrupt_after,
     list_objects,
     object_keys,
     panel_of,
     pending,
     zarr_store,
 )
-from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import FAULTS, STUDY
 from tests.studies import conftest, test_laboratory
 
@@ -51,17 +51,6 @@ def local(tmp_path_factory):
     path = tmp_path_factory.mktemp("local") / "toy.zarr"
     pipeline.run(STUDY, path, panels=PANELS)
     return path
-
-
-def stop_after(n_receipts):
-    """Return a progress callback that interrupts a run after `n_receipts` receipts, as Ctrl-C does."""
-    receipts = count(1)
-
-    def on_receipt(receipt):
-        if next(receipts) == n_receipts:
-            raise KeyboardInterrupt
-
-    return lambda works: on_receipt
 
 
 def test_values_equal_those_in_a_folder(url, tmp_path):
@@ -81,31 +70,31 @@ def test_values_equal_those_in_a_folder(url, tmp_path):
     assert int(summary["n_ok"].sum()) > 0
 
 
-def test_comparison_detects_a_missing_chunk(url, local):
-    pipeline.run(STUDY, url, panels=PANELS)
-    objects, chunks = list_objects(url, "single/heads/c/")
+def test_comparison_detects_a_missing_chunk(memory_url, local):
+    pipeline.run(STUDY, memory_url, panels=PANELS)
+    objects, chunks = list_objects(memory_url, "single/heads/c/")
     assert len(chunks) == 3
     objects.delete(min(chunks))
     with pytest.raises(AssertionError, match="single/heads"):
-        assert_equal_arrays(url, local)
+        assert_equal_arrays(memory_url, local)
 
 
-def test_commits_are_independent(url):
+def test_commits_are_independent(memory_url):
     """If two tasks have blocks of one cell, the first commit does not depend on files of the other task."""
     study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
-    with Session.begin(url, {}) as session:
+    with Session.begin(memory_url, {}) as session:
         store = create_empty_store(session, study, {})
         with BlockWriter(store).commit([Planned(panel, one, [setting])]) as commit:
             commit.write(panel, one, setting, evaluate_block(study, one, [setting])[0])
             commit_block(store, study, panel, other)
-            assert object_keys(url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
+            assert object_keys(memory_url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
 
 
 def test_interrupted_run_is_resumed(url, local):
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
+        pipeline.run(STUDY, url, panels=PANELS, progress=interrupt_after(1))
     store = ResultStore.open(url)
     assert sum(pending(store, STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)
@@ -116,23 +105,19 @@ def test_interrupted_run_is_resumed(url, local):
 @pytest.mark.slow
 def test_killed_driver_is_resumed(bucket, tmp_path):
     url = f"s3://{bucket}/some/folder/toy.zarr"
-    (tmp_path / "slow.py").write_text(STUDY_FILE)
-    (tmp_path / "fast.py").write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
-    drive = "import pipeline, sys; pipeline.run(sys.argv[1], sys.argv[2], panels=['q'])"
-    with subprocess.Popen([sys.executable, "-c", drive, tmp_path / "slow.py", url]) as driver:
-        deadline = time.monotonic() + 60
-        while len(object_keys(url, "/q/status/c/")) < 9 and time.monotonic() < deadline:
-            time.sleep(0.3)
+    study = write_study(tmp_path, seconds=0.08)
+    drive = "import pipeline, sys; pipeline.run(sys.argv[1], sys.argv[2], panels=['q'], trials=40)"
+    with subprocess.Popen([sys.executable, "-c", drive, study, url]) as driver:
+        wait_until(lambda: len(object_keys(url, "/q/status/c/")) >= 9)
         os.kill(driver.pid, signal.SIGKILL)
     assert driver.returncode == -signal.SIGKILL
-    assert 9 <= len(object_keys(url, "/q/status/c/")) < 90
-    pipeline.run(str(tmp_path / "fast.py"), url, panels=["q"], accept_edited_study=True)
-    pipeline.run(str(tmp_path / "fast.py"), tmp_path / "whole.zarr", panels=["q"])
-    assert_equal_arrays(url, tmp_path / "whole.zarr")
+    assert 9 <= len(object_keys(url, "/q/status/c/")) < 80
+    pipeline.run(str(write_study(tmp_path)), url, panels=["q"], trials=40, accept_edited_study=True)
+    assert unequal(url, {}, Part(("q",), trials=40)) == ""
 
 
 @pytest.mark.parametrize("n_files", [0, 1, 9, 99], ids=lambda n_files: f"{n_files} objects")
-def test_interrupted_creation_is_finished(url, local, monkeypatch, n_files):
+def test_interrupted_creation_is_finished(memory_url, local, monkeypatch, n_files):
     """If a creation is interrupted after it wrote the copy of the root, but not the root, `resume` completes it."""
     write = ObjectFiles.put_many
 
@@ -143,18 +128,18 @@ def test_interrupted_creation_is_finished(url, local, monkeypatch, n_files):
     with monkeypatch.context() as patch:
         patch.setattr(ObjectFiles, "put_many", write_some)
         with pytest.raises(RuntimeError, match="killed"):
-            pipeline.run(STUDY, url, panels=PANELS)
-    found = [key.removeprefix("some/folder/toy.zarr/") for key in object_keys(url)]
+            pipeline.run(STUDY, memory_url, panels=PANELS)
+    found = [key.removeprefix("some/folder/toy.zarr/") for key in object_keys(memory_url)]
     assert found[0] == COPY
     assert "zarr.json" not in found
     assert len([key for key in found if not key.startswith(STATE)]) == min(n_files, N_OF_TEMPLATE)
-    with pytest.raises(IncompleteStoreError, match=f"finish it with: dpstudies resume {url}"):
-        pipeline.open_results(url)
-    pipeline.resume(url)
-    assert_equal_arrays(url, local)
+    with pytest.raises(IncompleteStoreError, match=f"finish it with: dpstudies resume {memory_url}"):
+        pipeline.open_results(memory_url)
+    pipeline.resume(memory_url)
+    assert_equal_arrays(memory_url, local)
 
 
-def test_creation_that_wrote_nothing_is_repeated(url, local, monkeypatch):
+def test_creation_that_wrote_nothing_is_repeated(memory_url, local, monkeypatch):
     """A creation that was interrupted before it wrote the copy of the root is repeated."""
 
     def refuse(*_):
@@ -163,23 +148,23 @@ def test_creation_that_wrote_nothing_is_repeated(url, local, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ObjectFiles, "replace", refuse)
         with pytest.raises(RuntimeError, match="killed"):
-            pipeline.run(STUDY, url, panels=PANELS)
-    assert all(f"/{STATE}/" in key for key in object_keys(url))
-    assert not ResultStore.exists(url)
-    with pytest.raises(BadInputError, match=f"no result store at {url}"):
-        pipeline.open_results(url)
-    pipeline.run(STUDY, url, panels=PANELS)
-    assert_equal_arrays(url, local)
+            pipeline.run(STUDY, memory_url, panels=PANELS)
+    assert all(f"/{STATE}/" in key for key in object_keys(memory_url))
+    assert not ResultStore.exists(memory_url)
+    with pytest.raises(BadInputError, match=f"no result store at {memory_url}"):
+        pipeline.open_results(memory_url)
+    pipeline.run(STUDY, memory_url, panels=PANELS)
+    assert_equal_arrays(memory_url, local)
 
 
-def test_extension(url, tmp_path):
+def test_extension(memory_url, tmp_path):
     chosen = {"values": {**FEW, "n": [9]}, "trials": 5}
     more = {"values": {"epsilon": [2.0]}, "trials": 7}
-    for store in (url, tmp_path / "toy.zarr"):
+    for store in (memory_url, tmp_path / "toy.zarr"):
         pipeline.run(STUDY, store, panels=["means"], **chosen)
         pipeline.extend(store, **more)
-    assert_equal_arrays(url, tmp_path / "toy.zarr")
-    assert dict(pipeline.open_results(url)["means"].sizes)["trial"] == 7
+    assert_equal_arrays(memory_url, tmp_path / "toy.zarr")
+    assert dict(pipeline.open_results(memory_url)["means"].sizes)["trial"] == 7
 
 
 def test_damage_is_found_and_repaired(url, local):
@@ -261,21 +246,26 @@ def test_all_studies_in_a_folder_of_a_bucket(bucket, command, few, tmp_path):
     assert command("run", "all", "--store", f"{folder}/{next(iter(few))}.zarr")[0] == 2
 
 
-def test_other_objects_are_rejected(url):
-    list_objects(url)[0].put("some/folder/toy.zarr/notes.txt", b"mine")
+def test_other_objects_are_rejected(memory_url):
+    list_objects(memory_url)[0].put("some/folder/toy.zarr/notes.txt", b"mine")
     with pytest.raises(BadInputError, match="exists but is not a result store"):
-        pipeline.run(STUDY, url, panels=PANELS)
-    assert object_keys(url) == ["some/folder/toy.zarr/notes.txt"]
+        pipeline.run(STUDY, memory_url, panels=PANELS)
+    assert object_keys(memory_url) == ["some/folder/toy.zarr/notes.txt"]
 
 
 def test_copies_are_written_to_an_object_store(url, local, tmp_path):
     """Compact copies and joined shares in an object store have the bits of a folder; failed ones leave no object."""
     pipeline.compact(local, f"{url}-compact")
     assert_equal_arrays(f"{url}-compact", local)
+    assert verify(f"{url}-compact", sample=0, study=str(TOY_FILE)).problems == ()
+    with pytest.raises(BadInputError, match="exists"):
+        pipeline.compact(local, f"{url}-compact")
+    with pytest.raises(BadInputError, match="is compact"):
+        pipeline.run(STUDY, f"{url}-compact", panels=PANELS)
     shares = [pipeline.run(STUDY, f"{url}-{k}", panels=PANELS, share=f"{k}/2") for k in (1, 2)]
     with pytest.raises(BadInputError, match="all 2 shares are required"):
         pipeline.merge(shares[:1], f"{url}-joined")
-    pipeline.merge(shares, f"{url}-joined")
+    assert len(pipeline.merge(shares, f"{url}-joined").sessions) == 2  # they do not supersede the writer
     assert_equal_arrays(f"{url}-joined", local)
 
     def fail(*_):

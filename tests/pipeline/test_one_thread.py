@@ -5,31 +5,10 @@ import threading
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from pipeline.blocks.one_thread import one_thread
-from tests.pipeline.helpers import evaluate_one, panel_of
+from tests.pipeline.helpers import blas_threads, evaluate_one, panel_of
 from tests.pipeline.toy import STUDY
-
-
-def blas_threads():
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-
-
-@pytest.fixture
-def two_threads():
-    """Set two BLAS threads in a thread that ends, so that this has the effect of a machine's default."""
-    before = max(blas_threads())
-
-    def set_default(number):
-        other = threading.Thread(target=threadpool_limits, args=(number,))
-        other.start()
-        other.join()
-
-    set_default(2)
-    assert blas_threads() == {2}
-    yield
-    set_default(before)
 
 
 @pytest.mark.usefixtures("two_threads")

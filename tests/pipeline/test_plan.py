@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.runs.estimate
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Measure, Method
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.runs.estimate import make_plan
-from tests.pipeline.helpers import compute_into, file_stamps, panel_of
+from tests.pipeline.helpers import compute_into, file_stamps, make_study, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 
@@ -119,17 +119,8 @@ def test_error_of_a_ragged_measure_ignores_padding():
         x = streams.uniforms(2)
         return {"x": np.where(x < 0.9, x, np.nan)}
 
-    panel = Panel(
-        "p",
-        "",
-        lambda cell, streams: None,
-        (Method("m", evaluate),),
-        (Measure("x", "", dims=("bin",), ragged=True),),
-        outputs=(Factor("bin", (1, 2), "", "int"),),
-        trials=100,
-        block_trials=100,
-    )
-    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    measures, outputs = (Measure("x", "", dims=("bin",), ragged=True),), (Factor("bin", (1, 2), "", "int"),)
+    (plan,) = make_plan(make_study(evaluate, measures=measures, outputs=outputs, trials=100, block_trials=100))
     assert 0.01 < plan.mcse["x"] < 0.05
 
 
@@ -157,17 +148,11 @@ def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
         clock.now += cell["n"] * (0.5 + 0.002 * len(streams.trials))
         return len(streams.trials)
 
-    panel = Panel(
-        "p",
-        "",
-        simulate,
-        (Method("m", lambda n, setting, streams: {"x": np.ones(n)}),),
-        (Measure("x", ""),),
-        (Factor("n", (3, 3.0000001, 3.0000002), ""),),
-        trials=1000,
-        block_trials=block_trials,
-    )
-    study = Study("s", "", "", (panel,), 1)
+    def evaluate(n, setting, streams):
+        return {"x": np.ones(n)}
+
+    factors = (Factor("n", (3, 3.0000001, 3.0000002), ""),)
+    study = make_study(evaluate, simulate=simulate, factors=factors, trials=1000, block_trials=block_trials)
     n_blocks, size = -(-1000 // block_trials), min(block_trials, 1000)
     expected = 3 * 3 * n_blocks * (0.5 + 0.002 * size)
     (all_cells,) = make_plan(study, pilot_seconds=1e9)
@@ -186,17 +171,13 @@ def plan_linear(monkeypatch, trials, block_trials, start_seconds, trial_seconds,
         clock.now += start_seconds + trial_seconds * len(streams.trials)
         return len(streams.trials)
 
-    panel = Panel(
-        "p",
-        "",
-        simulate,
-        (Method("m", lambda n, setting, streams: {"x": np.ones((n, n_outputs))}),),
-        (Measure("x", "", dims=("bin",)),),
-        outputs=(Factor("bin", tuple(range(n_outputs)), "", "int"),),
-        trials=trials,
-        block_trials=block_trials,
-    )
-    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    def evaluate(n, setting, streams):
+        return {"x": np.ones((n, n_outputs))}
+
+    outputs = (Factor("bin", tuple(range(n_outputs)), "", "int"),)
+    panel = {"measures": (Measure("x", "", dims=("bin",)),), "outputs": outputs}
+    study = make_study(evaluate, simulate=simulate, **panel, trials=trials, block_trials=block_trials)
+    (plan,) = make_plan(study)
     return plan
 
 
@@ -263,17 +244,14 @@ def test_settings_apart_are_planned_from_a_few(monkeypatch):
         evaluated.append(setting["weight"])
         return {"x": np.ones(n)}
 
-    panel = Panel(
-        "p",
-        "",
-        lambda cell, streams: len(streams.trials),
-        (Method("m", evaluate, uses=("weight",)),),
-        (Measure("x", ""),),
+    study = make_study(
+        Method("m", evaluate, uses=("weight",)),
+        simulate=lambda cell, streams: len(streams.trials),
         method_factors=(Factor("weight", tuple(range(1, 8)), ""),),
         trials=100,
         block_trials=25,
         settings_apart=True,
     )
-    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    (plan,) = make_plan(study)
     assert plan.seconds == pytest.approx(4 * 28)
     assert evaluated == [1, 4, 7, 1, 4, 7]

@@ -262,12 +262,6 @@ def test_refusals(write, message, content, choice):
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_without_profiles(write):
-    with pytest.raises(BadInputError, match=r"c\.yaml.*profile") as caught:
-        load_profile(write({"profiles": {}}))
-    assert "several" not in str(caught.value)
-
-
 @pytest.mark.parametrize("make", ["absent", "folder", "not text", "pipe"])
 def test_a_file_that_cannot_be_read(tmp_path, make):
     path = tmp_path / "c.yaml"

@@ -8,13 +8,14 @@ import pytest
 from rich.console import Console
 
 import pipeline
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Method
 from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
 from pipeline.store.scan.states import count_by_status
+from tests.pipeline.helpers import make_study
 
 
 def applies(cell, setting):
@@ -22,21 +23,11 @@ def applies(cell, setting):
 
 
 def study_of(validate=applies, name="partly"):
-    panel = Panel(
-        "p",
-        "a panel",
-        lambda cell, streams: streams.uniforms(1)[:, 0],
-        (
-            Method("a", lambda data, setting, streams: {"x": data}),
-            Method("b", lambda data, setting, streams: {"x": data}),
-        ),
-        (Measure("x", "a number"),),
-        (Factor("n", (1, 2, 3), "size", "int"),),
-        trials=20,
-        block_trials=4,
-        validate=validate,
-    )
-    return Study(name, "Partly", "", (panel,), seed=1)
+    def evaluate(data, setting, streams):
+        return {"x": data}
+
+    methods, factors = (Method("a", evaluate), Method("b", evaluate)), (Factor("n", (1, 2, 3), "size", "int"),)
+    return make_study(*methods, name=name, factors=factors, trials=20, block_trials=4, validate=validate)
 
 
 def test_a_run_counts_the_evaluations_of_its_store(tmp_path):
@@ -133,14 +124,16 @@ def test_several_studies_have_one_forecast(monkeypatch):
     run("t", 4.0, 5)  # interrupted by an error
     run("u", 4.0)
     lines = text.getvalue().splitlines()
-    assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, ETA estimating"
-    assert lines[1] == "s (of 3): 76 of 300 evaluations, 15 evaluations/s, 0 failed, ETA estimating"
-    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, ETA 0:00:15"  # 30 blocks of 1 s
+    assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, time left estimating"
+    assert lines[1] == "s (of 3), panel p: 76 of 300 evaluations, 15 evaluations/s, 0 failed, time left estimating"
+    assert (
+        lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"
+    )  # 30 blocks of 1 s
     first = next(line for line in lines if line.startswith("u"))
     assert first.startswith("u (of 3): 136 of 236 evaluations")
-    assert first.endswith("ETA 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
-    assert lines[-1].startswith("u (of 3): 236 of 236 evaluations")
-    assert lines[-1].endswith("ETA 0:00:00")
+    assert first.endswith("time left 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
+    assert lines[-1].startswith("u (of 3), panel p: 236 of 236 evaluations")
+    assert lines[-1].endswith("time left 0:00:00")
 
 
 def test_receipt_after_the_bar_is_closed():

@@ -9,10 +9,11 @@ import xarray as xr
 from scipy import stats
 from scipy.special import betaincinv, gammaln, xlog1py, xlogy
 
-from pipeline import BadInputError, Measure, Method, Panel, Statistic, Study, open_results, run, summarise
+from pipeline import BadInputError, Measure, Method, Statistic, open_results, run, summarise
 from pipeline.precision.targets import parse_target, resolve_target
 from pipeline.results.proportions import LEVEL, constant_error, proportion_interval
 from pipeline.runs.estimate import make_plan
+from tests.pipeline.helpers import make_study
 from tests.pipeline.test_store_formats import DATA
 
 SIZES = (*range(1, 21), 40, 97, 500)
@@ -168,13 +169,9 @@ def test_summaries_of_stores_of_earlier_formats_have_intervals(tmp_path):
 # Declarations, plans and precision
 
 
-def study_of(measure, evaluate, **options):
-    def simulate(cell, streams):
-        return streams.uniforms(1)[:, 0]
-
-    methods = (Method("m", lambda data, setting, streams: {measure.name: evaluate(data)}),)
-    one = Panel("p", "a panel", simulate, methods, (measure,), trials=200, **options)
-    return Study("s", "S", "To test.", (one,), seed=1)
+def study_of(measure, evaluate, **panel):
+    method = Method("m", lambda data, setting, streams: {measure.name: evaluate(data)})
+    return make_study(method, measures=(measure,), trials=200, **panel)
 
 
 def test_trial_whose_event_is_neither_0_nor_1_fails(tmp_path):

@@ -23,40 +23,14 @@ from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.helpers import create_store, file_stamps
+from tests.pipeline.helpers import create_store, file_stamps, write_study_file
 from tests.pipeline.toy import STUDY
 
-FILE = """
+TRACED = """
 from pathlib import Path
-from pipeline import Factor, Measure, Method, Panel, Study
 with open({trace!r}, "a") as trace:
     trace.write("imported ")
 OFFSET = 0
-
-def simulate(cell, streams):
-    return streams.uniforms(1)[:, 0] + OFFSET
-
-def method(data, setting, streams):
-    return {{"x": data}}
-
-PANEL = Panel("p", "", simulate, (Method("m", method),), (Measure("x", ""),), (Factor("n", (1,), "", "int"),),
-              trials=4, block_trials=2)
-STUDY = Study("mine", "", "", (PANEL,), seed=1)
-"""
-
-
-FAILING = """
-from pipeline import Factor, Measure, Method, Panel, Study
-
-def simulate(cell, streams):
-    return streams.uniforms(2)
-
-def method(data, setting, streams):
-    return {"x": data.sun(axis=1)}
-
-PANEL = Panel("p", "", simulate, (Method("m", method),), (Measure("x", ""),), (Factor("n", (1,), "", "int"),),
-              trials=20, block_trials=10)
-STUDY = Study("mine", "", "", (PANEL,), seed=1)
 """
 
 
@@ -87,7 +61,7 @@ def trace(tmp_path):
 def study_file(tmp_path, trace):
     path = tmp_path / "code" / "mine.py"
     path.parent.mkdir()
-    path.write_text(FILE.format(trace=str(trace)))
+    write_study_file(path, x="data + OFFSET", head=TRACED.format(trace=str(trace)))
     return path
 
 
@@ -168,13 +142,13 @@ def test_changes_outside_of_code_are_no_edit(store, study_file, new):
 
 def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
     file = tmp_path / "boot.py"
-    file.write_text(FAILING)
-    with pytest.raises(ExecutionError, match=r"\(boot\.py:8: AttributeError: "):
+    write_study_file(file, x="data.total()", trials=20, block_trials=10)
+    with pytest.raises(ExecutionError, match=r"\(boot\.py:10: AttributeError: "):
         run(str(file), tmp_path / "s.zarr", progress=False)
-    edit(file, "data.sun(axis=1)", "data.sum(axis=1)")
+    edit(file, "data.total()", "data.copy()")
     store = run(str(file), tmp_path / "s.zarr", progress=False)
     assert count_by_status(store, "p")[Status.OK] == 20
-    edit(file, "data.sum(axis=1)", "data.mean(axis=1)")
+    edit(file, "data.copy()", "data + 1")
     refused(lambda: run(str(file), tmp_path / "s.zarr", progress=False), "was edited: ")
 
 
@@ -191,34 +165,22 @@ def test_accepted_edit_is_recorded(store, study_file):
     refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
 
 
-FAILING_FILE = """
-import numpy as np
-from pipeline import Measure, Method, Panel, Study
-IS_CORRECTED, OFFSET = False, 0
-
-
-def draw(data, setting, streams):
-    if not IS_CORRECTED and any(trial % 4 == 1 for trial in streams.trials):
-        raise LookupError("no result")
-    return {"x": streams.uniforms(1)[:, 0] + OFFSET * (np.arange(12)[streams.trials.start : streams.trials.stop] < 4)}
-
-
-panel = Panel(
-    "p", "p", lambda cell, streams: None, (Method("a", draw),), (Measure("x", "x"),), trials=12, block_trials=4
-)
-STUDY = Study("corrected", "c", "c", (panel,), seed=1)
-"""
+def write_failing_study(path, is_corrected, offset):
+    """Write a study in which a trial per block fails unless it is corrected, and the first block has an offset."""
+    before = f"if not {is_corrected} and any(k % 4 == 1 for k in streams.trials): raise LookupError('no result')"
+    x = f"data + {offset} * (np.array(streams.trials) < 4)"
+    write_study_file(path, x, before, "import numpy as np", trials=12, block_trials=4)
 
 
 @pytest.mark.parametrize("is_again", [False, True])
 def test_failed_trials_are_recomputed_after_an_accepted_edit(tmp_path, is_again):
     """Failed trials are recomputed until a session has finished; ok trials of the same blocks do not change."""
     file, store = tmp_path / "corrected.py", tmp_path / "s.zarr"
-    file.write_text(FAILING_FILE)
+    write_failing_study(file, is_corrected=False, offset=0)
     run(str(file), store, progress=False)
     before = open_results(store)["p"].to_dataset().load()
     assert np.flatnonzero(before["status"] == Status.FAILED).tolist() == [1, 5, 9]
-    file.write_text(FAILING_FILE.replace("IS_CORRECTED, OFFSET = False, 0", "IS_CORRECTED, OFFSET = True, 7"))
+    write_failing_study(file, is_corrected=True, offset=7)
     if is_again:  # a session that was interrupted before it computed anything has recorded the new hash
         source = find_study(str(file), {})
         Session.begin(str(store), {"profile": "threads", **source.attributes}).end()

@@ -63,15 +63,7 @@ def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
     assert n_files > 12
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "single/heads/c/0/1",
-        pytest.param("single/algorithm/c/0", marks=pytest.mark.slow),
-        pytest.param("single/trial/zarr.json", marks=pytest.mark.slow),
-        "zarr.json",
-    ],
-)
+@pytest.mark.parametrize("file", ["single/heads/c/0/1", "zarr.json"])
 def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
     flip(altered / file, 8 * ((altered / file).stat().st_size // 2))
     before = file_stamps(altered)
@@ -115,26 +107,12 @@ def test_changed_spec_does_not_change_coordinates(small_store, altered):
     assert_equal_arrays(altered, small_store, n_least=3)
 
 
-def test_other_formats_are_rejected_in_one_line(altered):
+@pytest.mark.parametrize(("number", "advice"), [(9, "install the version of"), (2, "read it with plain xarray")])
+def test_other_formats_are_rejected_in_one_line(altered, number, advice):
     root = json.loads((altered / "zarr.json").read_bytes())
-    later = {**root, "attributes": {**root["attributes"], "store_format": 9}}
-    (altered / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
-    with pytest.raises(
-        BadInputError, match="has format 9, and this version reads formats 5 to 8; install the version of"
-    ):
-        ResultStore.open(altered)
-    earlier = {**root, "attributes": {**root["attributes"], "store_format": 2}}
-    (altered / "zarr.json").write_bytes(seal_root(json.dumps(earlier).encode()))
-    with pytest.raises(
-        BadInputError, match="has format 2, and this version reads formats 5 to 8; read it with plain xarray"
-    ):
-        ResultStore.open(altered)
-    attributes = {k: v for k, v in root["attributes"].items() if k not in ("store_format", "content_sha256")}
-    (altered / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
-    shutil.rmtree(altered / ".dpstudies")
-    with pytest.raises(
-        BadInputError, match="has format 1, and this version reads formats 5 to 8; read it with plain xarray"
-    ):
+    root["attributes"]["store_format"] = number
+    (altered / "zarr.json").write_bytes(seal_root(json.dumps(root).encode()))
+    with pytest.raises(BadInputError, match=f"has format {number}, and this version reads formats 5 to 8; {advice}"):
         ResultStore.open(altered)
 
 
@@ -183,18 +161,18 @@ def failing_reads(monkeypatch, number, part, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
-def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
+def test_transient_read_error_is_retried(altered, monkeypatch, part):
     before = file_stamps(altered)
-    failing_reads(monkeypatch, number, part, times=1)
+    failing_reads(monkeypatch, errno.ESTALE, part, times=1)
     assert checked(altered).problems == ()
     assert file_stamps(altered) == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize(
+    ("number", "options"), [(errno.EIO, {}), (errno.EMFILE, {"repair": True}), (errno.EACCES, {"repair": True})]
+)
 def test_read_error_is_not_damage(altered, monkeypatch, number, options):
     """Read errors are reported, and do not lead to the deletion of intact chunks or statuses (regression)."""
     before = file_stamps(altered / "single")

@@ -14,7 +14,7 @@ from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.run_part import RunPart
 from pipeline.store.scan.states import count_by_status
-from tests.pipeline.helpers import assert_equal_arrays
+from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
 from tests.pipeline.toy import STUDY
 
 
@@ -86,14 +86,8 @@ def test_a_share_has_blocks_of_all_values_of_each_factor():
 
 @pytest.mark.slow
 def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
-    def interrupt(works):
-        def take(receipt):
-            raise KeyboardInterrupt
-
-        return take
-
     with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt)
+        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt_after(1))
     resumed = pipeline.resume(tmp_path / "s.zarr", study=STUDY, progress=False)
     assert_equal_arrays(resumed.url, parts[1].url)
     counts = [count_by_status(resumed, panel) for panel in resumed.spec["panels"]]
@@ -134,12 +128,8 @@ def test_shares_that_are_no_whole_run_are_refused_before_a_write(parts, tmp_path
     if case == "counts":
         compute(tmp_path / "count.zarr", 3, 4)
     if case == "incomplete":
-
-        def interrupt(works):
-            raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt)
+            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt_after(1))
     choose, text = REFUSED[case]
     with pytest.raises(BadInputError, match=text) as caught:
         pipeline.merge(choose(parts, tmp_path), tmp_path / "s.zarr")
@@ -182,12 +172,3 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         with pytest.raises(BadInputError, match=text):
             call()
     assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
-
-
-@pytest.mark.slow
-def test_shares_are_joined_in_an_object_store(whole, parts, url):
-    """The records that the joined store contains do not supersede its writer."""
-    joined = pipeline.merge(parts, url)
-    assert len(joined.sessions) == 3
-    for panel in joined.spec["panels"]:
-        assert pipeline.open_results(joined)[panel].identical(pipeline.open_results(whole)[panel])

@@ -1,19 +1,12 @@
-"""Tests that sockets are on loopback, that TLS needs certificates, and that profiles and stores contain no code."""
+"""Tests that TLS needs certificates, and that profiles and stores contain no code."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 from cryptography import x509
@@ -28,65 +21,11 @@ from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.runs.submission import last_submission
 from pipeline.store.files.locations import STATE
 from pipeline.store.result_store import ResultStore
+from tests.pipeline.faults.harness import dask_processes
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "cluster.yaml"
-
-# Sockets
-
-HOLD = """
-import sys
-from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import load_profile
-if __name__ == "__main__":
-    with connect(load_profile(sys.argv[1] if sys.argv[1:] else None)) as client:
-        client.submit(sum, [1]).result()
-        print("ready", flush=True)
-        sys.stdin.readline()
-"""
-
-
-def listening_of(folder, *choice):
-    """Start a cluster in a new process; return the addresses on which this process and its children listen."""
-    script = folder / "hold.py"
-    script.write_text(HOLD)
-    process = subprocess.Popen(
-        [sys.executable, str(script), *choice],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        return [
-            connection.laddr.ip
-            for member in family
-            for connection in member.net_connections(kind="inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-    finally:
-        process.communicate("\n", timeout=30)
-
-
-@pytest.mark.parametrize(
-    "choice", [(), pytest.param((f"{SHIPPED}:processes",), marks=pytest.mark.slow)], ids=["threads", "processes"]
-)
-def test_every_socket_is_on_loopback(tmp_path, choice):
-    found = listening_of(tmp_path, *choice)
-    assert found  # `found` contains ports of dashboards, schedulers and workers
-    assert all(ip_address(ip).is_loopback for ip in found), found
-
-
-@pytest.mark.slow
-def test_sockets_on_other_interfaces_are_detected(tmp_path):
-    profile = {"class": "LocalCluster", "kwargs": {"processes": False, "dashboard_address": "0.0.0.0:0"}}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"open": profile}}))
-    found = listening_of(tmp_path, f"{tmp_path}/c.yaml")
-    assert not all(ip_address(ip).is_loopback for ip in found)
-
 
 # TLS
 
@@ -126,45 +65,15 @@ def security_of(ca, certificate, key):
     return {"tls_ca_file": ca, "tls_client_cert": certificate, "tls_client_key": key, "require_encryption": True}
 
 
-@contextmanager
-def encrypted_scheduler(folder, ca, certificate, key):
-    """Run a scheduler and a worker on loopback that accept TLS only; terminate both on exit."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tls://127.0.0.1:{port}"
-    tls = ["--protocol", "tls", "--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key]
-    common = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", *tls]
-    started = []
-    try:
-        for words in (
-            ["scheduler", "--port", str(port), *common],
-            ["worker", address, "--nthreads", "1", "--no-nanny", *common],
-        ):
-            with open(folder / f"{words[0]}.log", "w") as log:
-                command = [sys.executable, "-m", "dask", *words]
-                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-                started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment))
-            time.sleep(0.2)
-        yield address
-    finally:
-        for process in reversed(started):
-            process.send_signal(signal.SIGTERM)
-        for process in started:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-
-
 @pytest.mark.slow
 def test_tls_requires_a_certificate(tmp_path, monkeypatch):
     """Results over TLS equal those on threads; clients without a valid certificate are refused before any write."""
     ours, others = (write_authority(tmp_path, name) for name in ("ours", "others"))
     arguments = {"panels": ["means"], "trials": 8}
     pipeline.run(str(TOY_FILE), tmp_path / "threads.zarr", **arguments)
-    with encrypted_scheduler(tmp_path, *ours) as address:
+    ca, certificate, key = ours
+    tls = ("--protocol", "tls", "--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key)
+    with dask_processes(tmp_path, {"PYTHONPATH": str(ROOT)}, protocol="tls", options=tls) as address:
         plain = address.replace("tls", "tcp")
         profiles = {
             "ours": {"address": address, "security": security_of(*ours)},

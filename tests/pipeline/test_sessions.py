@@ -27,7 +27,7 @@ from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
 from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
-from tests.pipeline.toy import SINGLE, STUDY
+from tests.pipeline.toy import STUDY
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 SMALL = panel_of(STUDY, "single")
@@ -278,17 +278,6 @@ def test_end_of_a_session_does_not_change_the_root(url):
     assert ResultStore.open(url).sessions[0]["finished"] == "2026-01-01T00:00:00Z"
 
 
-def test_failed_run_releases_its_store(url, monkeypatch):
-    def interrupt(works):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=["single"], progress=interrupt)
-    assert "finished" not in ResultStore.open(url).sessions[0]
-    pipeline.resume(url)
-    assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
-
-
 @pytest.mark.slow
 def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})
@@ -357,11 +346,6 @@ def test_records_of_sessions_are_verified(url):
     assert unseal(content)["profile"] == "a"
     assert unseal(content.replace(b'"a"', b'"b"')) is None
     assert json.loads(content)["profile"] == "a"
-
-
-def test_toy_study_has_a_shorter_last_block():
-    """The last block of the toy study is shorter than the others, as the tests of extensions require."""
-    assert SINGLE.n_trials % SINGLE.block_trials
 
 
 def test_store_copied_without_its_sessions_is_extended(url):

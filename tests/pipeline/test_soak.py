@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.pipeline.fault_soak import soak
+from tests.pipeline.faults.soak import soak
 
 N_FAULTS = int(os.environ.get("DPSTUDIES_SOAK_FAULTS", "15"))
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import BadInputError, Factor, Measure, Method, Panel, Statistic, Status, Study, summarise
+from pipeline import BadInputError, Factor, Measure, Statistic, Status, summarise
 from pipeline.precision.targets import parse_target, resolve_target
+from tests.pipeline.helpers import make_study
 
 LEVELS = Factor("level", (0.25, 0.5, 1.0), "level", "float")
 SHARE = Statistic("ecdf", "x", "share below", lambda x: (x[:, None] <= LEVELS.values).mean(axis=0), axis=LEVELS)
@@ -41,22 +42,16 @@ def test_statistics_of_ok_trials(chunks):
 
 
 def test_statistic_requires_a_per_trial_measure():
-    def panel(measure):
-        return Panel(
-            "p",
-            "a panel",
-            lambda cell, streams: None,
-            (Method("m", lambda data, setting, streams: {}),),
-            (Measure("x", "a number"), Measure("y", "a constant", per_trial=False)),
-            statistics=(Statistic("s", measure, "meaning", np.mean),),
-        )
+    def declare(measure):
+        measures = (Measure("x", "a number"), Measure("y", "a constant", per_trial=False))
+        return make_study(print, measures=measures, statistics=(Statistic("s", measure, "meaning", np.mean),))
 
-    panel("x")
+    declare("x")
     for measure in ("y", "z"):
         with pytest.raises(
             BadInputError, match=f"statistic s of panel p must use a per-trial measure, got '{measure}'"
         ):
-            panel(measure)
+            declare(measure)
 
 
 class _Other(BaseException):
@@ -113,9 +108,7 @@ def test_undefined_and_labelled_statistics_are_accepted():
 
 def test_refused_statistic_of_a_target_names_its_panel():
     refused = Statistic("s", "x", "meaning", raises(SystemExit(0)))
-    method = Method("m", lambda data, setting, streams: {"x": data})
-    panel = Panel("p", "P", lambda cell, streams: 0, (method,), (Measure("x", "x"),), trials=9, statistics=(refused,))
-    target = resolve_target(parse_target("mcse(x_s) <= 1"), Study("s", "S", "To test.", (panel,), seed=1))["p"]
+    target = resolve_target(parse_target("mcse(x_s) <= 1"), make_study(print, trials=9, statistics=(refused,)))["p"]
     with pytest.raises(BadInputError, match=r"^panel p: statistic s of x raised SystemExit: 0; "):
         target.assess([np.arange(9.0)])
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline import Factor, Look, Measure, Method, Panel, Statistic, Study, claim, verdict
+from pipeline import Factor, Look, Measure, Statistic, claim, verdict
 from pipeline.declare.claims import level_share
 from pipeline.precision.stopping import SKEWED_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import parse_target, resolve_target
 from pipeline.results.summaries import estimate_mean, estimate_quantiles
+from tests.pipeline.helpers import make_study
 from tests.pipeline.precision_study import STUDY
 
 
@@ -82,15 +83,8 @@ def test_minimum_by_skewness_is_the_closed_form_for_events(n_events):
 
 def heads(text, draws):
     """Return the precision of a boolean measure for a target."""
-    panel = Panel(
-        "b",
-        "events",
-        lambda cell, streams: None,
-        (Method("m", lambda *_: {}),),
-        (Measure("y", "an event", dtype="bool"),),
-        trials=10,
-    )
-    return resolve_target(parse_target(text), Study("b", "Events", "Test.", (panel,), seed=1))["b"].assess([draws])
+    study = make_study(print, measures=(Measure("y", "an event", dtype="bool"),), trials=10)
+    return resolve_target(parse_target(text), study)["p"].assess([draws])
 
 
 @pytest.mark.parametrize("text", ["mcse(y) <= 10%", "mcse(y) <= 0.5"])
@@ -161,20 +155,16 @@ def test_final_medians_of_discrete_draws_are_rarely_wrong():
 
 
 def test_widest_output_counts_and_relative_bounds_follow_the_estimate():
-    panel = Panel(
-        "v",
-        "a vector",
-        lambda cell, streams: None,
-        (Method("m", lambda *_: {}),),
-        (Measure("y", "a vector", dims=("k",)),),
+    study = make_study(
+        print,
+        measures=(Measure("y", "a vector", dims=("k",)),),
         outputs=(Factor("k", (0, 1), "entry", "int"),),
         statistics=(Statistic("sum", "y", "a sum", np.sum),),
         trials=10,
     )
-    study = Study("v", "A vector", "Test.", (panel,), seed=1)
     draws = np.random.default_rng(3).normal([1.0, 100.0], [0.1, 1.0], (400, 2))
-    absolute = resolve_target(parse_target("mcse(y) <= 0.01"), study)["v"].assess([draws])
-    relative = resolve_target(parse_target("mcse(y) <= 0.1%"), study)["v"].assess([draws])
+    absolute = resolve_target(parse_target("mcse(y) <= 0.01"), study)["p"].assess([draws])
+    relative = resolve_target(parse_target("mcse(y) <= 0.1%"), study)["p"].assess([draws])
     assert absolute.estimate == pytest.approx(100, abs=1)
     assert relative.estimate == pytest.approx(1, abs=0.1)
     assert relative.bound == pytest.approx(0.001 * relative.estimate)

@@ -18,7 +18,7 @@ from pipeline import open_results
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
@@ -26,13 +26,12 @@ from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
-from pipeline.store.layout.root import COPY
 from pipeline.store.layout.template import UNSORTED
 from pipeline.store.read import read_outcome, read_values
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at, flip
 from tests.pipeline.helpers import (
     WRITING,
     assert_equal_arrays,
@@ -239,14 +238,6 @@ def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
 
 
 @pytest.mark.parametrize(
-    "fraction",
-    [
-        pytest.param(0, id="first", marks=pytest.mark.slow),
-        pytest.param(0.5, id="middle"),
-        pytest.param(1, id="last", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize(
     ("panel", "variable", "position"),
     [
         ("means", "estimate", (0, 0, 0, 0, 0, 0)),
@@ -259,25 +250,15 @@ def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_flipped_bit_is_detected(store_copy, panel, variable, position, fraction):
+def test_flipped_bit_is_detected(store_copy, panel, variable, position):
     path = chunk_file(store_copy, panel, variable, *position)
-    content = bytearray(path.read_bytes())
     array = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"]
     array[...]  # the array is readable before the bit is flipped
-    content[int(fraction * (len(content) - 1))] ^= 1
-    path.write_bytes(content)
+    flip(path)
     with pytest.raises(ValueError, match="checksum"):
         array[...]
-    if fraction == 0.5:
-        with pytest.raises(ValueError, match="checksum"):
-            xr.open_zarr(store_copy, group=panel)[variable].load()
-
-
-def test_truncated_chunk_is_detected(store_copy):
-    path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
-    path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="checksum"):
-        zarr.open_group(store_copy, mode="r")["means/estimate"][...]
+        xr.open_zarr(store_copy, group=panel)[variable].load()
 
 
 # Writing
@@ -562,7 +543,7 @@ def test_crash_test_detects_kept_status_of_retried_block(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", range(len(MEANS.settings())))
+@pytest.mark.parametrize("k", [0, 1, 3], ids=["plain", "noisy", "chain"])
 def test_unused_method_factors_are_written_at_all_values(template, k):
     setting = MEANS.settings()[k]
     with writing(template.url) as store:
@@ -599,21 +580,6 @@ def test_order_of_blocks_does_not_matter(complete_store, template):
         for k in np.random.default_rng(1).permutation(len(blocks)):
             commit_block(store, STUDY, *blocks[k])
     assert_equal_arrays(template.url, complete_store)
-
-
-def test_read_returns_written_outcomes(complete_store):
-    store = ResultStore.open(complete_store)
-    for panel in (MEANS, TABLE, SINGLE):
-        # Each commit writes several blocks.
-        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:
-            block = Block(panel.name, len(panel.cells()) - 1, trials)
-            computed = evaluate_block(STUDY, block, panel.settings())
-            for setting, outcome in zip(panel.settings(), computed, strict=True):
-                stored = read_outcome(store, panel, block, setting)
-                np.testing.assert_array_equal(stored.status, outcome.status, strict=True)
-                np.testing.assert_array_equal(stored.error == "", outcome.error == "")
-                for name, values in outcome.values.items():
-                    np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
 
 
 # Pending blocks
@@ -681,13 +647,8 @@ def other_format(path):
     zarr.create_group(path, zarr_format=2)
 
 
-def broken_root(path):
-    path.mkdir()
-    (path / "zarr.json").write_text("{")
-
-
 @pytest.mark.parametrize(
-    "make", [other_file, other_folder, other_group, other_array, other_format, broken_root], ids=lambda f: f.__name__
+    "make", [other_file, other_folder, other_group, other_array, other_format], ids=lambda f: f.__name__
 )
 def test_other_files_are_rejected(tmp_path, make):
     path = tmp_path / "thing"
@@ -726,44 +687,6 @@ def test_exists_for_a_store(complete_store, monkeypatch):
 
 
 # The template
-
-
-@pytest.mark.slow
-def test_interrupted_creation_is_completed(tmp_path, monkeypatch, complete_store):
-    """If the creation of a store is interrupted at any file operation, the next session completes it."""
-    path = tmp_path / "t.zarr"
-    with Session.begin(str(tmp_path / "whole.zarr"), {}) as session, monkeypatch.context() as patch:
-        operations = crash_at(patch, 10**9)
-        create_empty_store(session, STUDY, {})
-    copied, last = operations.index(f"rename {COPY}"), operations.index("rename zarr.json")
-    assert copied < 5 < last == len(operations) - 1
-    for number in (copied, copied + 1, last // 2, last):
-        session = Session.begin(str(path), {})
-        with monkeypatch.context() as patch:
-            done = crash_at(patch, number)
-            with pytest.raises(CrashError):
-                create_empty_store(session, STUDY, {})
-        session.end()
-        assert not (path / "zarr.json").exists()
-        assert done == operations[:number]
-        if number == copied:
-            assert not ResultStore.exists(path)
-            with pytest.raises(BadInputError, match="no result store at"):
-                ResultStore.open(path)
-        else:
-            assert ResultStore.exists(path)
-            assert not ResultStore.open(path).complete
-            with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dps"):
-                open_results(path)
-    with Session.begin(str(path), {}) as session:
-        create_empty_store(session, STUDY, {})
-    assert ResultStore.open(path).complete
-    assert temporary_files(path) == []
-    with writing(path) as store:
-        for panel in STUDY.panels:
-            for block in iterate_blocks(panel):
-                commit_block(store, STUDY, panel, block)
-    assert_equal_arrays(path, complete_store)
 
 
 def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
@@ -851,13 +774,10 @@ def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
     assert not pending(store, lone[0][0]).any()
 
 
-@pytest.mark.parametrize(
-    "words", [("plan", "calibration"), ("run", "calibration", "--store", "s.zarr"), ("status", "s.zarr")]
-)
-def test_optimised_mode_is_refused_before_anything_is_written(words, tmp_path):
+def test_optimised_mode_is_refused_before_anything_is_written(tmp_path):
     """Zarr removes entries of metadata in assertions, so it neither reads nor writes groups under ``python -O``."""
     ended = subprocess.run(
-        [sys.executable, "-O", "-c", "from studies.cli import main; main()", *words],
+        [sys.executable, "-O", "-c", "from studies.cli import main; main()", "run", "calibration", "--store", "s.zarr"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -14,6 +14,9 @@ from pipeline.runs.estimate import make_plan
 from tests.pipeline.helpers import compute_into, evaluate_all, read_arrays
 from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 
+ONLY_MEANS = {"panels": ["means"]}
+TOO_MANY = "^panel means must have at most 10,000,000 blocks, got [0-9,]+: [0-9,]+ cells and settings with 1,000,000,"
+
 
 def refused(message, **arguments):
     with pytest.raises(BadInputError, match=message) as caught:
@@ -32,10 +35,6 @@ def test_trials_are_given_by_panel():
         {"means": 3}.get(panel.name, panel.trials) for panel in STUDY.panels
     ]
     assert configured.panel("table").trials is None
-    with pytest.raises(BadInputError, match="did you mean means"):
-        STUDY.configure(trials={"mean": 3})
-    with pytest.raises(BadInputError, match="trials must be"):
-        STUDY.configure(trials={"means": 0})
 
 
 def test_iterators_of_values_serve_every_panel():
@@ -47,8 +46,6 @@ def test_values_by_panel():
     configured = STUDY.configure(values={"n": {"means": [6]}})
     assert configured.panel("means") == STUDY.configure(values={"n": [6]}).panel("means")
     assert configured.panel("faults") == STUDY.panel("faults")
-    refused("panel with n.*did you mean means", values={"n": {"mean": [6]}})
-    refused("panel with n.*means, faults", values={"n": {"table": [6]}})
 
 
 def test_configure_trials_and_seed():
@@ -176,48 +173,56 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
     assert resume(store.url, study=study).spec == store.spec
 
 
-def test_invalid_configurations_are_rejected():
-    refused("trials must be .*>= 1.*, got 0", trials=0)
-    refused("trials must be .*>= 1.*, got -3", trials=-3)
-    refused("seed must be .*>= 0.*, got -1", seed=-1)
-    refused(r"unknown panel 'mean'; did you mean means\? Allowed: means, faults, table, single", panels=["mean"])
-    refused(r"unknown factor 'epsilom'; did you mean epsilon\?", values={"epsilom": [1]})
-    refused("unknown factor 'trial'", values={"trial": [1]})
-    refused("unknown factor 'epsilon'; Allowed: order, point, power", panels=["table"], values={"epsilon": [1]})
-    refused("n must be an integer, got 'x'", values={"n": ["x"]})
-    refused("n must have at least one value", values={"n": []})
-    refused("n must have distinct values, got 4, 4", values={"n": ["4", 4.0]})
-    refused("delta must have one value, got 2", values={"delta": [0.1, 0.2]})
-    refused("delta must have one value, got 0", values={"delta": []})
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("trials must be .*>= 1.*, got 0", {"trials": 0}),
+        ("trials must be .*>= 1.*, got -3", {"trials": -3}),
+        ("trials must be", {"trials": {"means": 0}}),
+        ("did you mean means", {"trials": {"mean": 3}}),
+        ("seed must be .*>= 0.*, got -1", {"seed": -1}),
+        (r"unknown panel 'mean'; did you mean means\? Allowed: means, faults, table, single", {"panels": ["mean"]}),
+        (r"unknown factor 'epsilom'; did you mean epsilon\?", {"values": {"epsilom": [1]}}),
+        ("unknown factor 'trial'", {"values": {"trial": [1]}}),
+        (
+            "unknown factor 'epsilon'; Allowed: order, point, power",
+            {"panels": ["table"], "values": {"epsilon": [1]}},
+        ),
+        ("panel with n.*did you mean means", {"values": {"n": {"mean": [6]}}}),
+        ("panel with n.*means, faults", {"values": {"n": {"table": [6]}}}),
+        ("n must be an integer, got 'x'", {"values": {"n": ["x"]}}),
+        ("n must have at least one value", {"values": {"n": []}}),
+        ("n must have distinct values, got 4, 4", {"values": {"n": ["4", 4.0]}}),
+        ("delta must have one value, got 2", {"values": {"delta": [0.1, 0.2]}}),
+        ("delta must have one value, got 0", {"values": {"delta": []}}),
+        (r"unknown algorithm.* 'plan'; did you mean plain\?", {**ONLY_MEANS, "values": {"algorithm": ["plan"]}}),
+        (
+            "algorithm must have distinct values, got plain, plain",
+            {**ONLY_MEANS, "values": {"algorithm": ["plain"] * 2}},
+        ),
+        ("algorithm must have at least one value, got none", {**ONLY_MEANS, "values": {"algorithm": []}}),
+        ("^panel means, n=0, scale=2: n must be >= 1, got 0$", {**ONLY_MEANS, "values": {"n": [4, 0]}}),
+        ("^panel means, n=9, scale=2: epsilon must be > 0, got -1.0$", {"values": {"epsilon": [1, -1]}}),
+        (TOO_MANY, {**ONLY_MEANS, "trials": 10**9}),
+        (
+            TOO_MANY,  # before the cells are enumerated
+            {**ONLY_MEANS, "trials": 10**9, "values": {"n": range(5, 10), "epsilon": [1], "scale": [1, 2]}},
+        ),
+        ("panel single must have at most", {"panels": ["single"], "trials": 10**9}),
+    ],
+    ids=str,
+)
+def test_invalid_configuration_is_refused_in_one_line(message, arguments):
+    refused(message, **arguments)
 
 
-def test_too_many_blocks_are_rejected():
-    """A panel with too many blocks is rejected before its cells are enumerated, including when a study is extended."""
-    values = {"n": range(5, 10), "epsilon": [1], "scale": [1, 2]}
-    message = (
-        r"^panel means must have at most 10,000,000 blocks, got [0-9,]+: [0-9,]+ cells and settings with 1,000,000,"
-    )
-    refused(message, panels=["means"], trials=10**9)
-    refused(message, panels=["means"], trials=10**9, values=values)
-    refused("panel single must have at most", panels=["single"], trials=10**9)
+def test_too_many_blocks_of_an_extension_are_rejected():
     few = STUDY.configure(panels=["single"], trials=4)
     with pytest.raises(BadInputError, match="panel single must have at most 10,000,000 blocks"):
         few.extended(STUDY, 10**9, {})
     block = STUDY.panel("single").block_trials
     assert STUDY.configure(panels=["single"], trials=10**7 * block).panel("single").trials == 10**7 * block
     refused("got 10,000,001: 1 cells", panels=["single"], trials=10**7 * block + 1)
-
-
-def test_invalid_methods_are_rejected():
-    means = {"panels": ["means"]}
-    refused(r"unknown algorithm.* 'plan'; did you mean plain\?", values={"algorithm": ["plan"]}, **means)
-    refused("algorithm must have distinct values, got plain, plain", values={"algorithm": ["plain"] * 2}, **means)
-    refused("algorithm must have at least one value, got none", values={"algorithm": []}, **means)
-
-
-def test_values_out_of_their_domain_name_panel_and_cell():
-    refused(r"^panel means, n=0, scale=2: n must be >= 1, got 0$", panels=["means"], values={"n": [4, 0]})
-    refused(r"^panel means, n=9, scale=2: epsilon must be > 0, got -1.0$", values={"epsilon": [1, -1]})
 
 
 def test_cells_and_settings():
@@ -395,16 +400,8 @@ def test_methods_draw_their_own_noise():
         assert not np.isin(one, other).any()
 
 
-def declare(**changes):
-    """Declare a small panel, with some arguments replaced by invalid ones."""
-    panel = {
-        "name": "p",
-        "meaning": "",
-        "simulate": lambda cell, streams: None,
-        "methods": (Method("m", lambda *_: {"x": 1.0}),),
-        "measures": (Measure("x", ""),),
-    }
-    return Panel(**{**panel, **changes})
+def uniforms(*_):
+    raise AssertionError("a refused study is not evaluated")
 
 
 @pytest.mark.parametrize(
@@ -422,44 +419,24 @@ def declare(**changes):
         ("trials must be .*>= 1.*, got 0", {"trials": 0}),
         ("block_trials must be .*>= 1.*, got 0", {"block_trials": 0}),
         ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", None), Method("o", None))}),
-    ],
-)
-def test_invalid_declarations_of_a_panel_are_rejected(message, changes):
-    declare()
-    with pytest.raises(BadInputError, match=message):
-        declare(**changes)
-
-
-@pytest.mark.parametrize(
-    ("message", "changes"),
-    [
         ("m", {"methods": (Method("m", None), Method("m", None))}),
         ("epsilon", {"methods": (Method("m", None, uses=("epsilon",)),)}),
         ("level", {"measures": (Measure("x", "", dims=("level",)),)}),
+        # the noise of a method named "data" would have the numbers of the simulated data
+        ("data", {"methods": (Method("data", uniforms),), "trials": 4}),
     ],
-    ids=["method twice", "unknown method factor", "unknown output"],
 )
-def test_inconsistent_declarations_are_rejected(message, changes):
+def test_invalid_declarations_are_rejected(message, changes):
+    methods, measures = (Method("m", uniforms),), (Measure("x", ""),)
+    valid = {"name": "p", "meaning": "", "simulate": uniforms, "methods": methods, "measures": measures}
+    Study("s", "", "", (Panel(**valid),), seed=1).configure()
     with pytest.raises(BadInputError, match=message):
-        Study("s", "", "", (declare(**changes),), seed=1).configure()
+        Study("s", "", "", (Panel(**{**valid, **changes}),), seed=1).configure()
 
 
 def test_duplicate_panel_names_are_rejected():
-    with pytest.raises(BadInputError, match="p"):
-        Study("s", "", "", (declare(), declare(meaning="another")), seed=1).configure()
-
-
-def test_method_must_not_share_the_stream_of_the_data():
-    """A method named "data" is rejected, because its noise would have the numbers of the simulated data."""
-
-    def simulate(cell, streams):
-        return streams.uniforms(1)[:, 0]
-
-    def evaluate(data, setting, streams):
-        return {"x": streams.uniforms(1)[:, 0] - data}
-
-    with pytest.raises(BadInputError, match="data"):
-        Study("s", "", "", (declare(simulate=simulate, methods=(Method("data", evaluate),), trials=4),), 1).configure()
+    with pytest.raises(BadInputError, match="single"):
+        replace(STUDY, panels=(SINGLE, replace(SINGLE, meaning="another"))).configure()
 
 
 @pytest.mark.parametrize(

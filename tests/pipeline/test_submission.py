@@ -3,10 +3,7 @@
 import os
 import shlex
 import signal
-import sys
 import threading
-import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -25,32 +22,19 @@ from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.provenance import describe
-from studies import cli
-from tests.pipeline.helpers import assert_equal_arrays, file_stamps
+from tests.pipeline.faults.harness import wait_until
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps, write_study_file
 
 pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
-SIGNALS = signal.SIGINT, signal.SIGTERM
-STUDY_FILE = """
-import time
-from pathlib import Path
-from pipeline import Factor, Measure, Method, Panel, Study
+# first trials are evaluated before the store exists
+WAIT = "while HOLD.exists() and HOLD.with_name('s.zarr').exists(): time.sleep(0.01)"
 
-HOLD = Path({hold!r})
-STORE = HOLD.with_name("s.zarr")
 
-def simulate(cell, streams):
-    return streams.uniforms(2)
-
-def evaluate(data, setting, streams):
-    while HOLD.exists() and STORE.exists():  # first trials are evaluated before the store exists
-        time.sleep(0.01)
-    return {{"x": data.sum(axis=1)}}
-
-panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
-              (Factor("n", (1, 2, 3), "size", "int"),), trials=40, block_trials=2)
-STUDY = Study("held", "Held", "To be held.", (panel,), seed=1)
-"""
+def write_held_study(path, hold, before=WAIT):
+    """Write a study whose blocks wait while the file `hold` and the store exist."""
+    head = f"import os\nimport time\nfrom pathlib import Path\nHOLD = Path({str(hold)!r})"
+    write_study_file(path, before=before, head=head, n=(1, 2, 3), trials=40)
 
 
 @pytest.fixture(scope="module")
@@ -64,38 +48,13 @@ def scheduler():
 def lab(tmp_path, scheduler, monkeypatch):
     """Prepare a folder with a cluster file and a study whose blocks wait while ``hold`` and the store exist."""
     monkeypatch.chdir(tmp_path)
-    Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
+    write_held_study("held.py", tmp_path / "hold")
     Path("hold").touch()
     profile = {"address": scheduler.address, "wait": 10}
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"there": profile}}))
     yield tmp_path
     Path("hold").unlink(missing_ok=True)
     wait_until(lambda: not any("dpstudies" in str(key) for key in scheduler.tasks))
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def dpstudies(monkeypatch, capsys):
-    """Return a function that runs a command in this process and returns (exit code, output, errors)."""
-    showwarning, handlers = warnings.showwarning, [(number, signal.getsignal(number)) for number in SIGNALS]
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["dpstudies", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    yield run
-    warnings.showwarning = showwarning
-    for number, handler in handlers:
-        signal.signal(number, handler)
 
 
 def submit(**options):
@@ -271,7 +230,7 @@ def processes(tmp_path, monkeypatch):
 def test_the_scheduler_moves_a_driver_whose_worker_is_killed(processes):
     hold = Path("hold").absolute()
     hold.touch()
-    Path("held.py").write_text(STUDY_FILE.format(hold=str(hold)))
+    write_held_study("held.py", hold)
     submit()
     first = last_session()
     os.kill(first["process"]["pid"], signal.SIGKILL)
@@ -285,16 +244,13 @@ def test_the_scheduler_moves_a_driver_whose_worker_is_killed(processes):
 
 def test_trials_that_kill_the_worker_of_the_driver_are_isolated(processes):
     """A driver that is repeated computes all blocks in child processes."""
-    Path("harmless.py").write_text(STUDY_FILE.format(hold="absent"))
+    write_held_study("harmless.py", "absent", before="pass")
     whole = pipeline.open_results(pipeline.run("harmless.py", "whole.zarr", progress=False))["p"]
-    deadly = "if (data.sum(axis=1) > 1.8).any():\n        import os; os._exit(1)"
-    text = STUDY_FILE.replace('    return {{"x"', f'    {deadly}\n    return {{{{"x"')
-    assert text != STUDY_FILE
-    Path("held.py").write_text(text.format(hold="absent"))
+    write_held_study("held.py", "absent", before="if (data > 0.98).any(): os._exit(1)")
     submit()
-    wait_until(lambda: "finished" in last_session(), 120)
+    wait_until(lambda: "finished" in last_session())
     found = pipeline.open_results("s.zarr")["p"]
-    is_deadly = whole.x.values > 1.8
+    is_deadly = whole.x.values > 0.98
     assert 0 < is_deadly.sum() < 6
     assert np.array_equal(found.status.values, np.where(is_deadly, Status.KILLED, Status.OK))
     assert np.array_equal(found.x.values[~is_deadly], whole.x.values[~is_deadly])

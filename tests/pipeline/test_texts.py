@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline import Factor, Measure, Method, Panel, Study, resume, run
+from pipeline import Factor, resume, run
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.faults import explain
 from pipeline.redact import MOST_CHARACTERS, format_error, redact_text, short_repr, shorten, text_of
 from pipeline.store.datasets import open_results
-from tests.pipeline.helpers import compute_into
+from tests.pipeline.helpers import compute_into, make_study, write_study_file
 
 
 class MuteError(Exception):
@@ -27,8 +27,7 @@ def study_that_raises(make_error):
     def evaluate(data, setting, streams):
         raise make_error()
 
-    panel = Panel("p", "", lambda cell, streams: None, (Method("m", evaluate),), (Measure("x", ""),), trials=2)
-    return Study("s", "", "", (panel,), seed=1)
+    return make_study(evaluate, trials=2)
 
 
 def first_error(make_error):
@@ -98,27 +97,11 @@ def test_interrupt_by_the_user_is_no_failure(tmp_path):
     assert again.computed.status.tolist() == [Status.FAILED]
 
 
-FILE = """
-from pipeline import Measure, Method, Panel, Study
-
-def simulate(cell, streams):
-    return streams.uniforms(1)[:, 0]
-
-def fails(data, setting, streams):
-    if 1 in streams.trials:
-        raise ValueError(__file__)
-    return {"x": data}
-
-STUDY = Study("s", "", "", (Panel("p", "", simulate, (Method("m", fails),), (Measure("x", ""),), trials=3),), seed=1)
-"""
-
-
 @pytest.mark.parametrize("name", [b"st\xff.py", b"d\xff/st.py"])
 def test_study_file_with_a_name_that_is_not_in_utf_8(tmp_path, name):
     path = os.path.join(os.fsencode(tmp_path), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(FILE)
+    write_study_file(os.fsdecode(path), before="if 1 in streams.trials: raise ValueError(__file__)", trials=3)
     store = run(os.fsdecode(path), tmp_path / "s.zarr", progress=False)
     assert store.attributes["study_reference"].endswith(name.decode(errors="backslashreplace").replace("\\x", "\\udc"))
     assert resume(tmp_path / "s.zarr", retry=[Status.FAILED], progress=False).complete

@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pipeline import Factor, Measure, Method, Panel, Study, extend, resume, run
+from pipeline import Factor, Measure, Method, extend, resume, run
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.repetition import find_unseeded, first_trials
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
+from tests.pipeline.helpers import make_study
 
 PROGRAM = "import random, sys; print(random.Random(*map(int, sys.argv[1:])).random())"
-
-
-def simulate(cell, streams):
-    return streams.uniforms(1)[:, 0]
 
 
 def seeded(data, setting, streams):
@@ -75,9 +72,8 @@ calls = []
 """Trials of the calls of a method, which run in this process."""
 
 
-def study_of(*methods, **changes):
-    panel = {"name": "p", "meaning": "", "simulate": simulate, "methods": methods, "trials": 3, "block_trials": 2}
-    return Study("s", "", "", (Panel(**{**panel, "measures": (Measure("x", "a number"),), **changes}),), seed=1)
+def study_of(*methods, **panel):
+    return make_study(*methods, **{"trials": 3, "block_trials": 2, **panel})
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import signal
-import sys
 import threading
 import time
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +23,10 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
-from studies import cli
-from tests.pipeline.helpers import assert_equal_arrays, count_status, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-SIGNALS = signal.SIGINT, signal.SIGTERM
 COIN = panel_of(STUDY, "single", trials=60, block_trials=1)
 
 
@@ -124,18 +119,14 @@ def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
     before = state(cluster, client)
 
-    def stop(works):
-        def on_receipt(receipt):
-            raise error
-
-        return on_receipt
-
     study = COIN
     if error is ExecutionError:  # raised for a method that fails on all trials
         (panel,) = COIN.panels
         study = panel_of(COIN, "single", methods=(replace(panel.methods[0], evaluate=failing),), trials=200)
     with pytest.raises(error):
-        pipeline.run(study, tmp_path / "s.zarr", cluster=client, progress=error is ExecutionError or stop)
+        pipeline.run(
+            study, tmp_path / "s.zarr", cluster=client, progress=error is ExecutionError or interrupt_after(1, error)
+        )
     assert state(cluster, client) == before
     if study is COIN:
         assert pipeline.run(COIN, tmp_path / "s.zarr", cluster=client).complete
@@ -324,24 +315,6 @@ def test_a_run_within_a_task_leaves_its_thread_to_the_blocks(tmp_path, given):
 
 
 @pytest.fixture
-def restored_handlers():
-    """Restore the handlers of signals and warnings, which commands replace."""
-    showwarning, handlers = warnings.showwarning, [(name, signal.getsignal(name)) for name in SIGNALS]
-    yield
-    warnings.showwarning = showwarning
-    for name, handler in handlers:
-        signal.signal(name, handler)
-
-
-def call(*words):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["dpstudies", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return stop.value.code or 0
-
-
-@pytest.fixture
 def no_ambient_client(monkeypatch):
     """Fail if Dask is asked for its current client."""
 
@@ -351,21 +324,25 @@ def no_ambient_client(monkeypatch):
     monkeypatch.setattr("pipeline.clusters.user_cluster._current_client", refuse)
 
 
-def test_commands_do_not_use_the_current_client(cluster, tmp_path, no_ambient_client, capsys, restored_handlers):
+def test_commands_do_not_use_the_current_client(cluster, tmp_path, no_ambient_client, dpstudies):
     store, study = tmp_path / "s.zarr", Path(__file__).with_name("toy.py")
     with Client(cluster):
         before = list(cluster.scheduler.task_prefixes)
-        assert call("run", study, "--store", store, "--panel", "single", "--trials", 4) == 0
-        assert call("extend", store, "--trials", 6) == 0
-        assert call("resume", store) == 0
-        assert call("verify", store) == 0
+        for words in (
+            ("run", study, "--store", store, "--panel", "single", "--trials", 4),
+            ("extend", store, "--trials", 6),
+            ("resume", store),
+            ("verify", store),
+        ):
+            code, _, errors = dpstudies(*words)
+            assert code == 0
+            assert "current client" not in errors
         assert list(cluster.scheduler.task_prefixes) == before
     assert {session["profile"] for session in ResultStore.open(store).sessions} == {"threads"}
-    assert "current client" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["regress", "partition"])
-def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch, capsys, restored_handlers, command):
+def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch, dpstudies, command):
     asked = []
 
     def stop(arrays, map_rows, combine, cluster):
@@ -379,8 +356,10 @@ def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch,
         "regress": ("--range", "x=0:1", "--range", "y=0:1"),
         "partition": ("--coefficient", "x", "--error-variance", 1, "--partitions", 5, "--cutoffs", 0),
     }[command]
-    assert call(command, tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 9, "--seed", 1) == 2
-    assert (capsys.readouterr().err.strip(), asked) == ("dpstudies: stopped", [THREADS])
+    words = (tmp_path / "t.csv", "--target", "y", *options, "--epsilon", 9, "--seed", 1)
+    code, _, errors = dpstudies(command, *words)
+    assert (code, errors) == (2, "dpstudies: stopped\n")
+    assert asked == [THREADS]
 
 
 # Growth, checks and names

@@ -19,7 +19,7 @@ from pipeline.store.files.locations import SESSIONS
 from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
 from tests.pipeline.toy import STUDY
 
@@ -34,16 +34,6 @@ CHUNKS = [
     ("table", "curve", (1, 0, 0)),
     ("single", "status", (0, 1)),
 ]
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-3])
 
 
 def checked(store, **arguments):

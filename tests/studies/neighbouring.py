@@ -98,6 +98,8 @@ COMMANDS = {
     "proportion": ("proportion", "t.csv", "--where", "word=1"),
     "proportion of numbers": ("proportion", "t.csv", "--where", "a>=1e-161"),
     "count": ("count", "t.csv", "--where", "word!=NA"),
+    "count of a public level": ("count", "t.csv", "--where", "word=south", "--levels", "north,south"),
+    "count of a level without a row": ("count", "t.csv", "--where", "word=absent", "--levels", "north,absent"),
     "count of numbers": ("count", "t.csv", "--where", "b<9223372036854775808"),
     "histogram": ("histogram", "t.csv", "--column", "word", "--categories", "NA,1,'01',north"),
     "histogram of numbers": ("histogram", "t.csv", "--column", "a", "--edges", "-1:0:5e-324:1"),

@@ -62,14 +62,16 @@ def test_output_is_the_posterior_of_the_table(command, words):
     assert draws.shape == (200, 7)
     np.testing.assert_array_equal(draws[:, 1:3].sum(axis=1), draws[:, 0])
     assert "NA     01      40.1" in out
-    assert "\ninference: 90 % intervals, 7 cells, " in out
+    assert "\ninference: 90 % intervals, 7 cells\nprior: Poisson counts with mean 35\n" in out
 
 
 def test_prior_is_fitted_by_default_and_named(command):
     Path("cells.csv").write_text(CELLS)
     code, out, _ = command(*INFER)
     assert code == 0
-    assert "prior fitted negative binomial, mean 33 (17 to 50), shape " in out
+    assert (
+        "prior: negative binomial counts at the finest level, fitted to the table: mean 33 (17 to 50), standard" in out
+    )
 
 
 def test_levels_without_rows_are_added_and_not_measured():
@@ -308,7 +310,7 @@ def test_command_prints_warnings_and_reads_formats(command):
     code, out, _ = command("infer", "cells.csv", "--levels", "a", "--value", "v", "--sd", "2", "--seen", "clipped")
     assert code == 0
     assert "looks clipped" not in out
-    assert "fitted negative binomial" in out
+    assert "fitted to the table: mean" in out
 
 
 @pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian"])

@@ -28,7 +28,8 @@ from studies.own_data.conditions import (
     parse_categories,
     parse_edges,
 )
-from studies.own_data.estimates import Spending, estimate_count, estimate_histogram
+from studies.own_data.estimate_output import Question
+from studies.own_data.estimates import Spending, estimate, release_histogram, release_number
 from studies.own_data.private_table import read_column
 from tests.statistical import assert_mean_within
 
@@ -53,6 +54,12 @@ LEDGER = ("--ledger", "l", "--budget", "3", "--yes")
 COUNT = ("count", "people.csv", "--where", "age>=65")
 PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
 HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
+
+
+def count_rows(holds, spending):
+    """Return the estimate of the number of rows that satisfy a condition."""
+    question = Question("count", "x")
+    return estimate(question, release_number(holds, question, spending))
 
 
 def numbers(out):
@@ -156,6 +163,77 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
         "\nneighbours: one row is replaced; the number of"
     )
+
+
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
+def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, file, words):
+    """Exact posteriors are the same; the mean, from chains, agrees within a tenth of its interval."""
+    account = ("--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes")
+    unit = ("--unit", "EUR") if words is MEAN else ()
+    code, first, err = command(*words, *unit, *account, "--json")
+    assert (code, err) == (0, "")
+    Path("r.txt").write_text(first)
+    code, again, err = command(words[0], "--release", "r.txt", "--json", "--plot", "p.svg")
+    assert (code, err) == (0, "")
+    assert Path("p.svg").read_text().startswith("<svg")
+    expected = first.replace("ledger: l, 0 of the budget left", "plot: p.svg")
+    if words is MEAN:
+        (label,) = numbers(first)
+        before, after = np.array(numbers(first)[label]), np.array(numbers(again)[label])
+        assert np.abs(before - after).max() < (before[2] - before[1]) / 10
+        row = re.compile(r"^mean .*$", re.MULTILINE)
+        expected, again = row.sub("", expected), row.sub("", again)
+    assert again == expected
+    assert "guarantee: 4-DP (proved)" in again
+    assert Path("l").read_text().count("epsilon") == 1
+
+
+def test_release_with_a_search_states_both_losses_again(command, file):
+    Path("r.txt").write_text(command(*AUTO, 8, "--epsilon", 2, "--yes", "--json")[1])
+    assert "guarantee: 10-DP (proved), of which 8 for the range\n" in command("mean", "--release", "r.txt")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("count", "--release", "r.txt"), "r.txt must contain a release of count, got one of proportion; pass it to"),
+        (("proportion", "--release", "r.txt", "--epsilon", 1), "--epsilon must be omitted with --release, which"),
+        ((*PROPORTION, "--release", "r.txt"), "FILE and --where must be omitted with --release, which contains the"),
+        (("proportion", "--release", "r.txt", "--seed", 1), "--seed must be omitted with --release"),
+        (("proportion", "--release", "none.txt"), "none.txt"),
+        (("proportion", "--release", "people.csv"), "people.csv must contain the line that proportion --json prints"),
+        (("proportion", "--release", "bad.txt"), "bad.txt must contain the line that proportion --json prints after"),
+        (("proportion", "people.csv"), "FILE, --where, --epsilon must be given, or --release alone, got no --where,"),
+        (("mean",), "FILE, --column, --epsilon must be given, or --release alone, got no FILE, --column, --epsilon"),
+        (
+            (*COUNT[:2], "--where", "colour=rde", "--levels", "red,green", "--epsilon", 1, "--yes"),
+            "where must compare colour with one of its public levels red, green, got rde; did you mean red? check",
+        ),
+        (
+            (*COUNT[:2], "--where", "colour!='1'", "--levels", "'1.0',2", "--epsilon", 1, "--yes"),
+            "where must compare colour with one of its public levels 1.0, 2, got 1; ",
+        ),
+    ],
+)
+def test_release_that_does_not_suit_and_levels_without_the_value_are_refused(command, file, words, message):
+    printed = command(*PROPORTION, "--epsilon", 1, "--seed", 1, "--json")[1]
+    Path("r.txt").write_text(printed)
+    Path("bad.txt").write_text(printed.replace('"laplace"', '"normal"'))
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+@pytest.mark.parametrize("where", ["colour=red", "colour != green", "age>=65", "age=20.0"])
+def test_levels_do_not_change_a_release_of_a_public_value(command, file, where):
+    """Levels decide about the condition alone: the release is the same, whether or not a cell has the value."""
+    words = (*COUNT[:2], "--where", where, "--epsilon", 1, "--seed", 1)
+    levels = "red,green,purple" if "colour" in where else "20,30"
+    code, out, err = command(*words, "--levels", levels)
+    assert (code, err) == (0, "")
+    condition = re.compile(r"^condition: .*\n", re.MULTILINE)
+    assert condition.sub("", out) == condition.sub("", command(*words)[1])
+    assert f"; public levels: {levels}\n" in out
 
 
 def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
@@ -354,7 +432,7 @@ def test_range_of_a_histogram_has_ten_bins_of_equal_width(command, file):
 def test_posterior_of_a_count_equals_enumeration():
     """The posterior given y is ∝ exp(−|y − c|·ε) on 0, …, n; intervals have the exact probability of at least 95 %."""
     holds = np.arange(30) < 12
-    found = estimate_count(holds, "x", Spending(0.4, seed=3))
+    found = count_rows(holds, Spending(0.4, seed=3))
     y, c = found.posterior.release[0], np.arange(31)
     pmf = np.exp(-0.4 * abs(y - c))
     pmf /= pmf.sum()
@@ -371,7 +449,7 @@ def test_intervals_of_counts_cover_the_count():
     inside, stated = [], []
     for seed in range(400):
         count = int(rng.integers(0, 51))
-        found = estimate_count(np.arange(50) < count, "x", Spending(0.5, seed=seed))
+        found = count_rows(np.arange(50) < count, Spending(0.5, seed=seed))
         c, (_, _, low, high) = np.arange(51), found.rows[0]
         pmf = np.exp(Noise("laplace", 2.0).log_weight(found.posterior.release[0] - c))
         inside.append(low <= count <= high)
@@ -395,7 +473,8 @@ def test_undeclared_categories_and_outer_bins_keep_every_row():
     edges = parse_edges("0:10")
     codes = encode_bins(pd.Series(["-1", "0", "9.9", "10.0", "2.5e1"], name="x"), edges)
     assert (label_bins(edges), codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
-    found = estimate_histogram(codes.astype(int), label_bins(edges), "x", Spending(50.0, seed=1))
+    question = Question("histogram", "x", labels=label_bins(edges))
+    found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)))
     assert [row[0] for row in found.rows] == list(label_bins(edges))
     assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
 

@@ -21,7 +21,7 @@ from studies.folders import store_path
 from studies.report import live
 from studies.report.live import LivePage
 from tests.pipeline.helpers import file_stamps
-from tests.studies.test_page import address, visit  # noqa: F401, fixtures
+from tests.studies.test_page import browser, visit  # noqa: F401, fixtures
 
 TOKEN = "a-token"
 SECONDS = 120
@@ -277,7 +277,7 @@ def test_page_follows_a_run_in_another_process(tmp_path, processes):
 
 
 @pytest.mark.slow
-def test_browser_shows_new_results(address, store, tmp_path):  # noqa: F811
+def test_browser_shows_new_results(browser, store, tmp_path):  # noqa: F811
     """The page in a browser reloads itself when trials are added, keeps open details, and logs no error."""
     page = LivePage(store)
     page.update()
@@ -305,4 +305,4 @@ def test_browser_shows_new_results(address, store, tmp_path):  # noqa: F811
         await until("document.querySelector('#live').innerText.includes('server has ended')")
         return [one for one in tab.complaints if "ERR_CONNECTION_REFUSED" not in json.dumps(one)]
 
-    assert visit(address, tmp_path / "start.html", act) == []
+    assert visit(browser, tmp_path / "start.html", act) == []

@@ -22,6 +22,7 @@ from mechanisms import (
 from mechanisms.audit.accounting import accounting_event
 from mechanisms.audit.profile_accountant import ProfileAccountant
 from mechanisms.core.conversions import concentrated_epsilon
+from tests.mechanisms.refusals import assert_refused
 
 TABLE = np.array([[0.4, 0.35, 0.25], [0.25, 0.35, 0.4]])
 PROFILE = audited_profile(OutputDistributions.from_table(TABLE, [[0, 1]]))
@@ -65,15 +66,6 @@ def test_sums_of_epsilon_and_delta_bound_the_total():
         ledger.guarantee(1e-6)
 
 
-@pytest.mark.slow
-def test_concentrated_guarantees_add_their_rho():
-    ledger = Ledger().spend(ConcentratedGuarantee(0.02), times=4).spend(ConcentratedGuarantee(0.1))
-    assert ledger.epsilon(1e-6) == pytest.approx(concentrated_epsilon(0.18, 1e-6), abs=1e-6)
-    single = Ledger().spend(ConcentratedGuarantee(0.18)).epsilon(1e-6)
-    assert ledger.epsilon(1e-6) == pytest.approx(single, abs=1e-12)
-    assert ledger.epsilon(0) == math.inf
-
-
 def test_normal_and_laplace_noise_equal_a_pld_accountant():
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.1)
     ledger = Ledger().spend(mechanism, times=3).spend(laplace_counts([1, 1], [3, 4], 5.0), times=2)
@@ -110,18 +102,12 @@ def test_ledger_contains_no_counts():
         ),
         ("times must be an integer >= 1, got 0; pass", lambda ledger: ledger.spend(Guarantee(1.0), 0)),
         ("times must be an integer >= 1, got 1.5; pass", lambda ledger: ledger.spend(Guarantee(1.0), 1.5)),
-        (
-            r"source must have an event, got \(2, 0.5\)-RDP",
-            lambda ledger: ledger.spend(RenyiGuarantee(2, 0.5)),
-        ),
+        (r"source must have an event, got \(2, 0.5\)-RDP", lambda ledger: ledger.spend(RenyiGuarantee(2, 0.5))),
         (
             "releases must have one relation .*; use one ledger each",
             lambda ledger: ledger.spend(Guarantee(1.0)).spend(Guarantee(1.0, 0.0, ADDED)),
         ),
-        (
-            "a guarantee must be proved",
-            lambda ledger: ledger.spend(Guarantee(1.0, 1e-8, status=Status.CONJECTURED)),
-        ),
+        ("a guarantee must be proved", lambda ledger: ledger.spend(Guarantee(1.0, 1e-8, status=Status.CONJECTURED))),
         (
             "delta must be 0 or in .1e-12, 1., got 1e-15",
             lambda ledger: ledger.spend(ConcentratedGuarantee(0.1)).epsilon(1e-15),
@@ -130,8 +116,7 @@ def test_ledger_contains_no_counts():
     ],
 )
 def test_invalid_input_raises(message, spend):
-    with pytest.raises(ValueError, match=message):
-        spend(Ledger())
+    assert_refused(lambda: spend(Ledger()), message)
 
 
 def test_total_with_a_conjectured_guarantee_is_conjectured():
@@ -142,7 +127,7 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
 
 @pytest.mark.parametrize(
     ("rho", "delta"),
-    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 20.0, 1e4))],
+    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 1e4))],
 )
 def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     """Totals are at most the conversion of ρ, also beyond the largest loss of a profile, and attain it for large ρ."""
@@ -160,5 +145,4 @@ def test_known_totals_of_zero_concentrated_releases():
     assert Ledger().spend(ConcentratedGuarantee(100)).epsilon(1e-6) == pytest.approx(172.2, abs=0.05)
     assert str(Ledger().spend(ConcentratedGuarantee(1e-8)).guarantee(0.1)) == "(0, 0.1)-DP"
     assert Ledger().spend(Guarantee(0.0, 1e-3), times=2).delta(1e-6) == pytest.approx(2e-3, rel=1e-2)
-    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got 0"):
-        Guarantee(0.0)
+    assert_refused(lambda: Guarantee(0.0), "epsilon must be a finite number > 0, got 0")

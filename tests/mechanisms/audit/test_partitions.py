@@ -14,6 +14,7 @@ from mechanisms.regression.partition_probability import PROBABILITY_METHODS, par
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.statistics import partition_statistics
+from tests.mechanisms.refusals import assert_refused
 
 M, SIZE = 8, 30
 PRIORS = {
@@ -52,17 +53,6 @@ def test_adversarial_row_attains_sensitivities_and_affects_one_partition(name, k
     change = quantile.clipped_mean(q[1], 0.0, 8.0) - quantile.clipped_mean(q[0], 0.0, 8.0)
     assert change == pytest.approx(2 * 8.0 / M, rel=1e-9)
     assert change / quantile.noise_scale(8.0) == pytest.approx(0.5, rel=1e-9)
-
-
-def test_huge_row_does_not_affect_other_partitions():
-    """A row with entries of 1e100 leaves the posteriors of the other partitions bitwise unchanged."""
-    x, y, labels = rows()
-    before = coefficient_posterior(partition_statistics(x, y, labels), 1, FlatPrior(), 1.0).cdf([2.0])
-    x[5, 0], y[5] = 1e100, -1e150
-    after = coefficient_posterior(partition_statistics(x, y, labels), 1, FlatPrior(), 1.0).cdf([2.0])
-    others = np.arange(M) != labels[5]
-    assert np.array_equal(before[others], after[others])
-    assert after[labels[5], 0] == 1.0
 
 
 def test_random_rows_do_not_exceed_sensitivity():
@@ -161,5 +151,4 @@ def test_joint_loss_of_bounds_and_mean():
     ],
 )
 def test_unsupported_mechanisms_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

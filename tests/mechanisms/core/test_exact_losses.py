@@ -17,6 +17,7 @@ from mechanisms.core.divergences import hockey_stick_bound, renyi_bound, renyi_d
 from mechanisms.core.exact_losses import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.counts.mechanism import CountRelease, Mechanism
+from tests.mechanisms.refusals import assert_refused
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
 ORDERS = (1.0, 1.5, 2.0, 10.0)
@@ -96,20 +97,6 @@ def test_randomised_response_equals_closed_forms(true):
     assert (found.n_pairs, found.n_outputs, found.evidence) == (1, 2, "exact")
 
 
-def test_audit_equals_a_hand_computed_table():
-    """For three permutations of (½, ¼, ¼), loss, δ and Rényi divergences equal values computed by hand."""
-    table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
-    found = audit_distributions(
-        OutputDistributions.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2]
-    )
-    assert found.epsilon == pytest.approx(math.log(2), rel=1e-15)
-    assert found.deltas[0.0] == pytest.approx(0.25, rel=1e-14)
-    assert found.deltas[math.log(1.5)] == pytest.approx(0.125, rel=1e-14)
-    assert found.deltas[1.0] == 0.0
-    assert found.renyi[1.0] == pytest.approx(0.25 * math.log(2), rel=1e-14)
-    assert found.renyi[2.0] == pytest.approx(math.log(1.375), rel=1e-14)
-
-
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_audit_of_random_distributions_equals_plain_loops(seed, zeros):
@@ -146,15 +133,6 @@ def test_output_possible_at_one_neighbour_only():
     assert found.witness.log_ratio == math.inf
     assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
     assert found.deltas == {0.0: 0.25, 50.0: 0.25}
-    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
-
-
-def test_outputs_possible_at_different_neighbours_only():
-    """If each neighbour has an output that the other lacks, δ is the larger of the two masses; no warning is raised."""
-    found = audit_distributions(
-        OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2]
-    )
-    assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
@@ -232,12 +210,7 @@ def unpruned(context, distributions):
 
 
 @pytest.mark.slow
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n_datasets=st.integers(2, 7),
-    n_outputs=st.integers(2, 6),
-    zeros=st.booleans(),
-)
+@given(seed=st.integers(0, 2**32 - 1), n_datasets=st.integers(2, 7), n_outputs=st.integers(2, 6), zeros=st.booleans())
 @settings(deadline=None, derandomize=True, max_examples=150)
 def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
@@ -309,8 +282,7 @@ def test_verdict_has_slack_and_text():
     verdict = found.check(Guarantee(2.0, 1e-8))  # δ = 0 is sufficient, since the pure loss is at most ε
     assert verdict.holds
     assert verdict.text == "within (2, 1e-08)-DP: loses 1.0986, slack 0.9014"
-    with pytest.raises(ValueError, match="epsilon must be one of the audited"):
-        found.check(Guarantee(0.7, 0.01))
+    assert_refused(lambda: found.check(Guarantee(0.7, 0.01)), "epsilon must be one of the audited")
 
 
 @pytest.mark.parametrize("stated", [1e-12, 1e-4, 1.0, 100.0])
@@ -350,8 +322,7 @@ def test_verdict_allows_for_the_error_of_log_probabilities():
 @pytest.mark.parametrize("guarantee", [None, 1.0, "1-DP"])
 def test_check_of_another_type_raises(guarantee):
     found = audit_distributions(OutputDistributions.from_table([[0.5, 0.5]] * 2, [[0, 1]]))
-    with pytest.raises(ValueError, match="must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got "):
-        found.check(guarantee)
+    assert_refused(lambda: found.check(guarantee), "must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got ")
 
 
 def truncated_geometric(epsilon, n, count):
@@ -409,8 +380,7 @@ def test_renyi_guarantees_are_checked_at_their_order():
     broken = found.check(RenyiGuarantee(2, 0.95 * exact))
     assert not broken.holds
     assert broken.text.endswith("reaches 0.847298; worst ratio at 0 against 1, output 0")
-    with pytest.raises(ValueError, match=re.escape("order must be one of the audited [1.0, 2.0], got 3")):
-        found.check(RenyiGuarantee(3, 0.9))
+    assert_refused(lambda: found.check(RenyiGuarantee(3, 0.9)), "order must be one of the audited [1.0, 2.0], got 3")
 
 
 @pytest.mark.parametrize("stated", [1e-12, 1.0, 100.0])
@@ -441,16 +411,13 @@ def distributions_of(log_pmf, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
 def test_invalid_distribution_raises(distribution, message):
     with np.errstate(divide="ignore"):
         log_pmf = np.log(distribution)
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        audit_distributions(distributions_of(lambda index: log_pmf))
-    assert "\n" not in str(caught.value)
+    assert_refused(lambda: audit_distributions(distributions_of(lambda index: log_pmf)), message)
 
 
 def test_missing_mass_comparable_to_delta_raises():
     """A missing mass of 9e-9 raises an error, because it could invalidate the verdict on δ = 1e-8."""
     table = [[0.5, 0.5 - 1.8e-8, 0.9e-8], [0.5, 0.5, 0.0]]
-    with pytest.raises(ValueError, match="probabilities must sum to 1 within"):
-        OutputDistributions.from_table(table, [[0, 1]])
+    assert_refused(lambda: OutputDistributions.from_table(table, [[0, 1]]), "probabilities must sum to 1 within")
 
 
 @pytest.mark.parametrize(
@@ -479,8 +446,7 @@ def test_invalid_pairs_raise(pairs, message):
     ],
 )
 def test_invalid_table_raises(table, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        OutputDistributions.from_table(table, [[0, 1]])
+    assert_refused(lambda: OutputDistributions.from_table(table, [[0, 1]]), message)
 
 
 @pytest.mark.parametrize(
@@ -496,8 +462,7 @@ def test_invalid_table_raises(table, message):
 )
 def test_invalid_arguments_raise(arguments, message):
     distributions = OutputDistributions.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
-    with pytest.raises(ValueError, match=re.escape(message)):
-        audit_distributions(distributions, **arguments)
+    assert_refused(lambda: audit_distributions(distributions, **arguments), message)
 
 
 def test_too_large_audit_raises_before_computing_distributions(monkeypatch):

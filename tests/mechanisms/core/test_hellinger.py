@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from mechanisms.core.hellinger import hellinger, log_affinity, release_distances
+from tests.mechanisms.refusals import assert_refused
 
 GRID = [0.01, 0.3, 0.5, 1.0, 2.5, 9.7, 15.99, 16.0, 17.3, 40.0, 999.5, 1e5, 1e7]
 STEPS = [1e-3, 0.5, 1.0, 3.0]
@@ -117,11 +118,6 @@ def test_hellinger_is_a_bounded_permutation_invariant_metric(a, b, c, order):
     assert float(hellinger(a, a)) == 0
 
 
-def test_hellinger_uses_the_log_gamma_of_the_total():
-    """The distance between posteriors with unequal totals uses lnΓ(Σα), not ln Σα."""
-    assert float(hellinger([1, 1], [2, 2])) == pytest.approx(np.sqrt(1 - np.pi / 8 * np.sqrt(6)), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
@@ -133,8 +129,7 @@ def test_hellinger_uses_the_log_gamma_of_the_total():
     ],
 )
 def test_invalid_parameters_raise(a, b, message):
-    with pytest.raises(ValueError, match=message):
-        hellinger(a, b)
+    assert_refused(lambda: hellinger(a, b), message)
 
 
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (0.1, 0.7, 2.3), (1e9, 1e-3, 5.0)])

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from mechanisms.core.noise import NOISES, Noise, calibrated_noise
-from tests.statistical import assert_frequencies
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_rejects
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.7])
@@ -55,8 +56,7 @@ def test_integer_draws_follow_their_pmf(name):
         if valid:
             assert_frequencies(counts, p)
         else:
-            with pytest.raises(AssertionError, match="chi-square"):
-                assert_frequencies(counts, p)
+            assert_rejects(assert_frequencies, counts, p)
 
 
 @pytest.mark.parametrize("name", ["geometric", "k-norm"])
@@ -85,19 +85,10 @@ def test_values_outside_the_support_have_probability_zero():
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda: Noise("cauchy", 1.0), "noise must be one of"),
-        (lambda: Noise("laplace", 0.0), "scale must be a finite number > 0"),
-        (lambda: Noise("laplace", math.nan), "scale must be a finite number > 0"),
-        (lambda: calibrated_noise("laplace", -1.0, 1.0), "sensitivity must be"),
-        (lambda: calibrated_noise("laplace", 1.0, 0.0), "epsilon must be"),
-        (lambda: calibrated_noise("gaussian", 1.0, -0.5), "rho must be a finite number > 0, got -0.5"),
-        (lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian"),
-    ],
+    [(lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian")],
 )
 def test_invalid_arguments_raise(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)
 
 
 @pytest.mark.parametrize("name", NOISES)

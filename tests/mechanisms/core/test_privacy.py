@@ -4,8 +4,6 @@ import dataclasses
 
 import pytest
 
-from mechanisms import FAMILIES, MECHANISMS, audit_counts, publish_sums
-from mechanisms.audit.sums import audit_sums
 from mechanisms.core.privacy import (
     ConcentratedGuarantee,
     Guarantee,
@@ -14,35 +12,14 @@ from mechanisms.core.privacy import (
     Status,
     require_proved,
 )
-from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon, validate_order
-
-
-@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), None, "one", [1, 2]])
-def test_invalid_epsilon_raises(epsilon):
-    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got ") as caught:
-        validate_epsilon(epsilon)
-    assert "\n" not in str(caught.value)
+from mechanisms.core.privacy_parameters import validate_epsilon, validate_order
+from tests.mechanisms.refusals import assert_refused
 
 
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-320, 9e-101, 1.1e100, 1e308])
 def test_epsilon_out_of_range_raises(epsilon):
-    with pytest.raises(ValueError, match=r"epsilon must be in \[1e-100, 1e100\], got "):
-        validate_epsilon(epsilon)
+    assert_refused(lambda: validate_epsilon(epsilon), r"epsilon must be in \[1e-100, 1e100\], got ")
     assert (validate_epsilon(1e-100), validate_epsilon(1e100)) == (1e-100, 1e100)
-
-
-@pytest.mark.parametrize("delta", [0, 1, -1e-9, 1.5, float("nan"), None, "small"])
-def test_invalid_delta_raises(delta):
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got ") as caught:
-        validate_delta(delta)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("order", [0.999, 0, -2.0, float("nan"), float("inf"), None, "two", [2, 3]])
-def test_invalid_order_raises(order):
-    with pytest.raises(ValueError, match="order must be a finite number >= 1, got ") as caught:
-        validate_order(order)
-    assert "\n" not in str(caught.value)
 
 
 def test_renyi_guarantee_is_a_frozen_value():
@@ -65,12 +42,6 @@ def test_guarantee_is_a_frozen_value():
         Guarantee(1.0).epsilon = 2.0
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (1.0, 1.0), (1.0, -0.1), (float("inf"), 0.0)])
-def test_invalid_guarantee_raises(epsilon, delta):
-    with pytest.raises(ValueError, match="must be"):
-        Guarantee(epsilon, delta)
-
-
 CONJECTURED = (Guarantee(1.0, 1e-8, status=Status.CONJECTURED), RenyiGuarantee(2, 0.5, status=Status.CONJECTURED))
 
 
@@ -86,31 +57,9 @@ def test_invalid_status_raises(arguments):
         arguments[0](*arguments[1:], status="proved")
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove", None])
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda relation: Guarantee(1.0, 0.0, relation),
-        lambda relation: RenyiGuarantee(2, 0.5, relation),
-        lambda relation: ConcentratedGuarantee(0.5, relation),
-        lambda relation: MECHANISMS["geometric"].stated(1.0, relation=relation),
-        lambda relation: audit_counts("geometric", [1, 1], 3, 1.0, relation=relation),
-        lambda relation: audit_sums("binomial", 1.0, relation=relation),
-        lambda relation: FAMILIES["normal"].sensitivity((-1.0, 1.0), relation),
-        lambda relation: publish_sums("normal", [0.5], 1.0, (-1.0, 1.0), relation, rehearsal_seed=1),
-    ],
-)
-def test_relation_by_name_raises(call, relation):
-    """A name must not be taken for one of the relations, which have different sensitivities."""
-    call(Neighbouring.REPLACE_ONE)
-    with pytest.raises(ValueError, match=r"relation must be a Neighbouring, got .*; look up names in RELATIONS"):
-        call(relation)
-
-
 @pytest.mark.parametrize("guarantee", CONJECTURED)
 def test_require_proved_rejects_conjectured_guarantees_by_default(guarantee):
-    with pytest.raises(ValueError, match=r"a guarantee must be proved, got .*, conjectured; pass ano"):
-        require_proved(guarantee)
+    assert_refused(lambda: require_proved(guarantee), r"a guarantee must be proved, got .*, conjectured; pass ano")
     require_proved(guarantee, allow_conjectured=True)
     require_proved(Guarantee(1.0))
 

@@ -8,56 +8,28 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.special import gammaln
 
-from mechanisms.audit.counts import audit_counts
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import bound_calibration
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
 from mechanisms.counts.exponential import smoothing_gamma
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import smooth_sensitivity, varying_sensitivity
+from tests.mechanisms.counts import enumeration
+from tests.mechanisms.counts.enumeration import log_affinities
+from tests.mechanisms.refusals import assert_refused
 
 LARGEST = {2: 60, 3: 11, 4: 6}
 
 
-def log_affinities(a, b):
-    return gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
-
-
-class Enumerated:
-    """All data sets of n records, with ordered pairs of neighbours, local sensitivities and Hellinger distances."""
+class Enumerated(enumeration.Enumerated):
+    """All data sets, with the categories between which a record moves from each to each neighbour."""
 
     def __init__(self, prior, n):
-        self.prior, self.n, self.k = np.array(prior), n, len(prior)
-        self.datasets = enumerate_candidates(n, self.k)
-        log_affinity = np.zeros((len(self.datasets),) * 2)
-        for category, alpha in enumerate(prior):
-            a = alpha + np.arange(n + 1)
-            table = log_affinities(a[:, None], a)
-            np.fill_diagonal(table, 0.0)
-            x = self.datasets[:, category]
-            log_affinity += table[x[:, None], x]
-        self.distances = np.sqrt(np.maximum(-np.expm1(log_affinity), 0))
+        super().__init__(prior, n)
         self.index = {tuple(c): row for row, c in enumerate(self.datasets.tolist())}
-        self.pairs = [
-            (row, self.index[tuple(c + np.eye(self.k, dtype=int)[j] - np.eye(self.k, dtype=int)[i])], i, j)
-            for row, c in enumerate(self.datasets)
-            for i in range(self.k)
-            for j in range(self.k)
-            if i != j and c[i] > 0
-        ]
-        self.local = np.zeros(len(self.datasets))
-        for c, d, _, _ in self.pairs:
-            self.local[c] = max(self.local[c], self.distances[c, d])
-
-    def log_pmfs(self, epsilon, q):
-        log_weights = -epsilon * q[:, None] * self.distances
-        return log_weights - np.log(np.exp(log_weights).sum(axis=1, keepdims=True))
-
-    def loss(self, epsilon, q):
-        log_pmfs = self.log_pmfs(epsilon, q)
-        return max(float((log_pmfs[c] - log_pmfs[d]).max()) for c, d, _, _ in self.pairs)
+        changes = self.datasets[self.pairs[:, 1]] - self.datasets[self.pairs[:, 0]]
+        self.moved = np.column_stack([self.pairs, changes.argmin(axis=1), changes.argmax(axis=1)]).tolist()
 
 
 @functools.lru_cache(maxsize=4)
@@ -108,27 +80,27 @@ def problems(draw):
 @example(problem=((1e3, 1e3, 1e3), 10, 0.026))
 @example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
 @example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
-@settings(deadline=None, derandomize=True, max_examples=120)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_loss_is_within_epsilon(problem):
     """The largest loss is at most ε; the reciprocal of the scale changes by at most γ per record."""
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
     scale = bound_scale(prior, n, epsilon)
     q = reciprocals(scale, everything)
-    assert everything.loss(epsilon, q) <= epsilon
-    assert max(abs(q[c] - q[d]) for c, d, _, _ in everything.pairs) <= scale.gamma + 1e-12 * q.max()
+    assert everything.loss(epsilon * q) <= epsilon
+    assert max(abs(q[c] - q[d]) for c, d, _, _ in everything.moved) <= scale.gamma + 1e-12 * q.max()
 
 
 @pytest.mark.slow
 @given(problem=problems(), log_gamma=st.floats(-4, -0.05))
 @example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
 @example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=40)
 def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
     q = reciprocals(scale_at(prior, n, epsilon, 10**log_gamma), everything)
-    assert everything.loss(epsilon, q) <= epsilon * (1 + 1e-6)
+    assert everything.loss(epsilon * q) <= epsilon * (1 + 1e-6)
 
 
 @given(problem=problems(), log_gamma=st.floats(-3, -0.1))
@@ -153,7 +125,7 @@ def test_inequalities_of_the_proof_hold(problem, log_gamma):
         assert relative[j, x] == pytest.approx(moved / h_j, rel=1e-6, abs=1e-7)
         assert boundary[j, x] == pytest.approx(edge, rel=1e-6, abs=1e-12)
     step = np.eye(everything.k, dtype=int)
-    for c, d, i, j in everything.pairs:
+    for c, d, i, j in everything.moved:
         h = everything.distances[c, d]
         h_j, moved, edge = bounds[j, int(datasets[c, j])]
         assert h_j <= h + tiny
@@ -191,7 +163,7 @@ def test_factor_must_be_evaluated_at_one_record_less(prior, n, shift, unmet):
     everything = enumerated(prior, n)
     factor = [max(scale._factors[j][max(c[j] - shift, 0)] for j in range(2)) for c in everything.datasets]
     missed = 0
-    for c, d, _, j in everything.pairs:
+    for c, d, _, j in everything.moved:
         h_j, moved, edge = category_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
         room = 1 - scale.gamma - edge
         translated = (1 + moved / h_j) / room if room > 0 else math.inf
@@ -250,11 +222,6 @@ def test_exponent_is_larger_than_published(k, n):
         assert exponent > 1.5 / (2 * published)
 
 
-def test_exponent_at_the_published_size_of_four_categories():
-    found = bound_scale([1, 1, 1, 1], 600, 1.0)
-    assert 1 / found.sensitivity([150] * 4) == pytest.approx(19.88, abs=5e-3)
-
-
 @pytest.mark.parametrize(
     ("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60), ((1.0,) * 3, 11), ((0.01,) * 3, 11), ((1.0,) * 4, 7)]
 )
@@ -264,23 +231,8 @@ def test_loss_exceeds_epsilon_without_the_factor(prior, n, epsilon):
     everything = enumerated(prior, n)
     scale = bound_scale(prior, n, epsilon)
     bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
-    assert everything.loss(epsilon, reciprocals(scale, everything)) < epsilon
-    assert everything.loss(epsilon, bare) > 1.005 * epsilon
-
-
-@pytest.mark.parametrize(
-    ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
-)
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
-def test_registered_mechanism_satisfies_its_guarantee(prior, n, epsilon):
-    found = audit_counts("varying-bound", prior, n, epsilon)
-    assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
-    assert found.epsilon < epsilon
-    counts = balanced_counts(n, len(prior))
-    release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
-    assert release.inverse_temperature == pytest.approx(
-        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
-    )
+    assert everything.loss(epsilon * reciprocals(scale, everything)) < epsilon
+    assert everything.loss(epsilon * bare) > 1.005 * epsilon
 
 
 def test_scale_is_cached():
@@ -309,20 +261,10 @@ def test_extreme_priors_give_finite_scales(prior):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (([1, 0], 5, 1.0), "prior must have positive finite entries"),
-        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 categories"),
-        (([1, 1], 0, 1.0), "n must be an integer >= 1, got 0"),
-        (([1, 1], 2.5, 1.0), "n must be an integer >= 1, got 2.5"),
-        (([1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
-        (([1, 1], 5, float("inf")), "epsilon must be a finite number > 0, got inf"),
-        (([1, 1], 5_001, 1.0), r"at most 5,000 records for a scale calibrated by proof, got 5,001 \(n = 5001, k = 2\)"),
-    ],
+    [(([1, 1], 5_001, 1.0), r"at most 5,000 records for a scale calibrated by proof, got 5,001 \(n = 5001, k = 2\)")],
 )
 def test_invalid_input_raises(arguments, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        bound_scale(*arguments)
-    assert "\n" not in str(caught.value)
+    assert_refused(lambda: bound_scale(*arguments), message)
 
 
 def test_number_of_records_is_limited():
@@ -334,5 +276,4 @@ def test_number_of_records_is_limited():
 
 @pytest.mark.parametrize("counts", [[3, 3], [5, 5, 0], [10.5, -0.5]])
 def test_counts_of_another_problem_raise(counts):
-    with pytest.raises(ValueError, match="counts must"):
-        bound_scale([1, 1], 10, 1.0).sensitivity(counts)
+    assert_refused(lambda: bound_scale([1, 1], 10, 1.0).sensitivity(counts), "counts must")

@@ -11,6 +11,7 @@ from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
 from mechanisms.counts.exponential import _pick
 from tests.mechanisms.counts.constructors import exponential_mechanism
+from tests.mechanisms.refusals import assert_refused
 
 CASES = [
     ((1.0, 1.0), (1, 0), 1.0, 0.5),
@@ -113,11 +114,6 @@ def test_zero_draws_have_shape():
     assert exponential_mechanism([1, 1, 1], [1, 2, 3], 0.5, 0.4).from_uniforms(np.empty((0, 2))).shape == (0, 3)
 
 
-def test_error_increases_with_sensitivity():
-    means = [exponential_mechanism([1, 1, 1], [9, 8, 8], 0.5, s).expected_hellinger() for s in (0.05, 0.1, 0.2, 0.4)]
-    assert np.all(np.diff(means) > 0)
-
-
 def test_mean_is_accurate_at_small_distances():
     """The mean distance at n = 10⁶, where neighbours have a distance of 7e-4, is accurate to ten digits."""
     n, inverse_temperature = 10**6, 5e4
@@ -149,8 +145,7 @@ def test_mean_is_accurate_at_small_distances():
     ],
 )
 def test_invalid_uniforms_raise(uniforms, message):
-    with pytest.raises(ValueError, match=message):
-        exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).from_uniforms(uniforms)
+    assert_refused(lambda: exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).from_uniforms(uniforms), message)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +169,6 @@ def test_too_large_problems_raise_with_the_limit():
         exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4)
     with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
         require_streamable(3000, 4)
-    with pytest.raises(ValueError, match="at most 25,000,000 entries of tables"):
-        require_streamable(6, 60)
-    with pytest.raises(ValueError, match="at most 25,000,000 entries of tables"):
-        require_streamable(10**8, 2)
-    with pytest.raises(ValueError, match="at most 50,000,000 candidates to list their probabilities"):
-        require_enumerable(700, 4)
+    assert_refused(lambda: require_streamable(6, 60), "at most 25,000,000 entries of tables")
+    assert_refused(lambda: require_streamable(10**8, 2), "at most 25,000,000 entries of tables")
+    assert_refused(lambda: require_enumerable(700, 4), "at most 50,000,000 candidates to list their probabilities")

@@ -4,18 +4,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.core.hellinger import hellinger
+from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.counts.hamming import (
-    _loss_sums,
-    _normaliser,
-    calibrate_hamming,
-    hamming_loss,
-    require_hamming,
-)
+from mechanisms.counts.hamming import _loss_sums, _normaliser, calibrate_hamming, hamming_loss, require_hamming
 from tests.mechanisms.counts.constructors import hamming_mechanism
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 COUNTS = [
     (1, 0),
@@ -68,8 +62,9 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_tempera
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inverse_temperature", [1e-3, 0.3, 2.0])
-@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize(
+    ("counts", "inverse_temperature"), [(counts, (1e-3, 0.3, 2.0)[place % 3]) for place, counts in enumerate(COUNTS)]
+)
 def test_draws_follow_the_distribution(counts, inverse_temperature):
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
     draws = release.from_uniforms(np.random.default_rng(3).random((400_000, release.n_uniforms)))
@@ -79,8 +74,7 @@ def test_draws_follow_the_distribution(counts, inverse_temperature):
     frequencies, distribution = np.bincount(ranks, minlength=distances(counts).size), release.pmf()
     assert_frequencies(frequencies, distribution)
     wrong = distribution * (1 + 0.05 * (-1.0) ** np.arange(distribution.size))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, wrong / wrong.sum())
+    assert_rejects(assert_frequencies, frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.parametrize(
@@ -114,16 +108,6 @@ def test_extreme_uniforms_give_possible_counts(counts, inverse_temperature):
     assert np.all(draws >= 0)
     np.testing.assert_array_equal(draws.sum(axis=1), sum(counts))
     assert np.all(draws[corners[:, 0] == low] == counts)  # the smallest uniform selects distance 0
-
-
-@pytest.mark.parametrize("counts", COUNTS)
-def test_mean_equals_the_sum_over_the_distribution(counts):
-    prior = np.linspace(0.5, 3.0, len(counts))
-    release = hamming_mechanism(prior, counts, 0.6)
-    distribution, candidates = release.pmf(), enumerate_candidates(sum(counts), len(counts))
-    assert release.expected_hellinger() == pytest.approx(
-        float(distribution @ hellinger(posterior(prior, counts), posterior(prior, candidates))), rel=1e-12
-    )
 
 
 @pytest.mark.parametrize("inverse_temperature", [1e-6, 0.05, 0.7, 4.0, 40.0])
@@ -164,31 +148,14 @@ def test_alternating_sums_equal_sums_of_positive_terms(k, n):
         assert other - one + inverse_temperature <= epsilon + 1e-10
 
 
-def test_calibrated_mechanism_is_more_accurate_than_noise():
-    """At ε = 1, a uniform prior and balanced data, the mean Hellinger distance is 0.216."""
-    release = hamming_mechanism(np.ones(3), balanced_counts(100, 3), calibrate_hamming(100, 3, 1.0))
-    assert release.inverse_temperature == pytest.approx(0.682546, abs=1e-6)
-    assert release.expected_hellinger() == pytest.approx(0.21635, abs=1e-5)
-
-
-@pytest.mark.parametrize("inverse_temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_invalid_inverse_temperature_raises(inverse_temperature):
-    with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
-        hamming_loss(3, 2, inverse_temperature)
-
-
 def test_too_large_problems_raise():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
         with pytest.raises(ValueError, match="data sets up to permutations"):
             require_hamming(n, k)
-    with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
-        hamming_loss(2, 17, 1.0)
-    with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
-        require_hamming(10**7, 2)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        calibrate_hamming(3, 2, 0.0)
+    assert_refused(lambda: hamming_loss(2, 17, 1.0), "at most 16 categories for the exact loss, got 17")
+    assert_refused(lambda: require_hamming(10**7, 2), f"at most {MAX_TABLE:,} entries")
+    assert_refused(lambda: calibrate_hamming(3, 2, 0.0), "epsilon must be")
     release = hamming_mechanism([1] * 3, [10**5, 0, 0], 1.0)
-    with pytest.raises(ValueError, match="candidates to stream"):
-        release.expected_hellinger()
+    assert_refused(lambda: release.expected_hellinger(), "candidates to stream")

@@ -9,13 +9,10 @@ from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.counts import minimax_post_processing as module
 from mechanisms.counts.k_norm import lattice_classes
-from mechanisms.counts.minimax_post_processing import (
-    MAX_EPSILON,
-    SLACK,
-    require_post_processable,
-)
+from mechanisms.counts.minimax_post_processing import MAX_EPSILON, SLACK, require_post_processable
 from mechanisms.counts.optimal import optimal_distribution
 from tests.mechanisms.counts.constructors import convert, k_norm_counts
+from tests.mechanisms.refusals import assert_refused
 
 minimax_post_processing = convert(lambda prior, n, *rest: module.minimax_post_processing(prior, int(n), *rest))
 
@@ -75,13 +72,6 @@ def test_worst_case_is_near_that_of_the_optimal_release(n, k, near):
     assert 1.08 < projected / best < 1.20
 
 
-@pytest.mark.slow
-def test_worst_cases_at_unit_epsilon():
-    """At ε = 1 the smallest worst-case mean distances are about 1 % above those of the optimal release."""
-    for n, k, expected in ((5, 3, 0.3657), (10, 3, 0.3670), (20, 3, 0.3344), (10, 4, 0.4912)):
-        assert minimax_post_processing(np.ones(k), n, 1.0).smallest_worst_case == pytest.approx(expected, abs=5e-5)
-
-
 @pytest.mark.parametrize("n", [4, 15])
 def test_two_categories_attain_the_optimal_worst_case(n):
     """At k = 2 the worst-case mean distance is optimal, as Gupte & Sundararajan (2010) prove for geometric noise."""
@@ -110,9 +100,7 @@ def test_price_of_the_worst_case_at_balanced_data():
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+    assert_refused(call, message)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, MAX_EPSILON])
@@ -135,5 +123,4 @@ def test_larger_epsilon_is_refused_with_the_limit(epsilon):
 
 def test_unverified_solution_is_refused():
     """At ε = 18 and k = 2, distances are below the tolerance of the solver, and the solution is refused."""
-    with pytest.raises(ValueError, match=r"the worst case must be at most .*, got"):
-        minimax_post_processing([1, 1], 5, 18.0)
+    assert_refused(lambda: minimax_post_processing([1, 1], 5, 18.0), r"the worst case must be at most .*, got")

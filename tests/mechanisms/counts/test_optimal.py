@@ -1,23 +1,18 @@
 """Tests of optimal distributions against a plain linear program, a closed form and all other mechanisms."""
 
-import itertools
 import re
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
-from mechanisms.counts.optimal import (
-    MAX_EPSILON,
-    MAX_VARIABLES,
-    optimal_distribution,
-    require_solvable,
-)
+from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
-from tests.statistical import assert_frequencies
+from tests.mechanisms.counts.enumeration import Enumerated
+from tests.mechanisms.refusals import assert_refused
 
 PROBLEMS = [
     ((1.0, 1.0), 1),
@@ -31,9 +26,8 @@ PROBLEMS = [
 
 def model(prior, n):
     """Return the data sets, the distances between their posteriors, and the pairs of neighbours."""
-    data_sets = enumerate_candidates(n, len(prior))
-    distance = np.array([hellinger(posterior(prior, c), posterior(prior, data_sets)) for c in data_sets])
-    return data_sets, distance, np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
+    everything = Enumerated(prior, n)
+    return everything.datasets, everything.distances, everything.pairs.T
 
 
 def plain_program(prior, n, epsilon):
@@ -104,7 +98,7 @@ def test_one_record_in_two_categories_equals_closed_form(epsilon):
 
 
 PURE = [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
-PRIORS = [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4]
+PRIORS = [(0.3, 4.0), (1.0, 1.0, 1.0), (1.0,) * 4]
 COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon
     (name, prior, (0.1, 1.0, 3.0)[(place + case) % 3])
     for place, name in enumerate(PURE)
@@ -150,13 +144,6 @@ def test_no_mechanism_of_equal_worst_case_is_better_at_balanced_data(prior, n):
     assert found.expected[chosen].sum() <= result.fun + 2e-6
 
 
-def test_worst_case_is_non_increasing_in_epsilon():
-    costs = [
-        optimal_distribution((1.0, 2.0, 1.0), 3, epsilon).worst_case for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0, 5.0)
-    ]
-    assert all(a > b for a, b in itertools.pairwise(costs))
-
-
 def test_permuted_priors_have_permuted_distributions():
     data_sets = enumerate_candidates(3, 3)
     plain, permuted = optimal_distribution((2.0, 0.5, 1.0), 3, 1.0), optimal_distribution((1.0, 2.0, 0.5), 3, 1.0)
@@ -164,22 +151,10 @@ def test_permuted_priors_have_permuted_distributions():
     np.testing.assert_array_equal(plain.log_pmf, permuted.log_pmf[np.ix_(place, place)])
 
 
-def test_draws_follow_the_distribution():
-    release = MECHANISMS["optimal"].build((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
-    draws = release.from_uniforms(np.random.default_rng(1).random((200_000, 1)))
-    keys = np.array([16, 4, 1])
-    ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)
-    assert_frequencies(np.bincount(ranks, minlength=10), release.pmf())
-    assert release.from_uniforms(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
-
-
 def test_invalid_input_raises():
     for n, k in ((141, 2), (21, 3), (13, 4), (10**6, 4)):
         with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
             require_solvable(n, k)
-    with pytest.raises(ValueError, match="equal prior entries"):
-        optimal_distribution((1.0, 2.0), 139, 1.0)
-    with pytest.raises(ValueError, match="epsilon must be"):
-        optimal_distribution((1.0, 1.0), 2, -1.0)
-    with pytest.raises(ValueError, match="n must be an integer"):
-        optimal_distribution((1.0, 1.0), 0, 1.0)
+    assert_refused(lambda: optimal_distribution((1.0, 2.0), 139, 1.0), "equal prior entries")
+    assert_refused(lambda: optimal_distribution((1.0, 1.0), 2, -1.0), "epsilon must be")
+    assert_refused(lambda: optimal_distribution((1.0, 1.0), 0, 1.0), "n must be an integer")

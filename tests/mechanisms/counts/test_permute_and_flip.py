@@ -16,7 +16,8 @@ from mechanisms.counts.permute_and_flip import (
 )
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from tests.mechanisms.counts.constructors import exponential_mechanism, flip_counts
-from tests.statistical import assert_frequencies
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_rejects
 
 
 def expand(weights):
@@ -56,8 +57,9 @@ def test_pmf_equals_frequencies_of_the_published_algorithm():
     weights = np.array([1.0, 0.7, 0.7, 0.3, 0.05])
     frequencies = np.bincount(walk(weights, np.random.default_rng(6), 40_000), minlength=5)
     assert_frequencies(frequencies, np.exp(log_flip_pmf(np.log(weights))))
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, weights / weights.sum())  # the pmf of the exponential mechanism differs
+    assert_rejects(
+        assert_frequencies, frequencies, weights / weights.sum()
+    )  # the pmf of the exponential mechanism differs
 
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 20), ((1.0, 1.0, 1.0), 8), ((0.3, 2.0), 12)])
@@ -104,10 +106,7 @@ def test_calibrated_exponential_mechanism_is_more_accurate_at_balanced_data(k, n
     [
         (lambda: require_flippable(600, 4), "there must be at most 2,000,000 candidates"),
         (lambda: require_flip_calibratable(200, 3), "there must be at most 6,000 candidates"),
-        (lambda: calibrate_flip([1, 1], 5, 0.0), "epsilon must be"),
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+    assert_refused(call, message)

@@ -6,7 +6,7 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate
 
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.core.hellinger import hellinger
@@ -15,7 +15,8 @@ from mechanisms.counts.exponential import ExponentialMechanism
 from mechanisms.counts.power_mixture import HEAD, first_power, group_powers, log_coefficients, series_head, sum_rule
 from mechanisms.counts.product_distributions import _next, product_distributions, seed_states
 from tests.mechanisms.counts.constructors import exponential_mechanism, power_mixture_mechanism
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 UNIT2, UNIT3, UNIT4 = (1.0,) * 2, (1.0,) * 3, (1.0,) * 4
 
@@ -164,7 +165,7 @@ def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS)
+@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS[1::2])
 def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_temperature):
     mechanism, distribution = (
         build(prior, counts, inverse_temperature),
@@ -178,8 +179,7 @@ def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_tempera
     assert_frequencies(frequencies, distribution)
     wrong = distribution.copy()
     wrong[np.cumsum(distribution) <= max(0.5, distribution[0])] *= 1.05
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, wrong / wrong.sum())
+    assert_rejects(assert_frequencies, frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.parametrize("inverse_temperature", [1e-8, 1e-3, 1.0, 20.0, 100.0, 300.0, 3000.0, 1e4, 1e6])
@@ -206,8 +206,7 @@ def test_mean_of_many_candidates_equals_streaming(counts, inverse_temperature):
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-9)
     sample = distances(mechanism, draws(mechanism, 100_000))
     assert_mean_within(sample, expected)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(sample, 1.05 * expected if expected < 0.9 else 0.95 * expected)
+    assert_rejects(assert_mean_within, sample, 1.05 * expected if expected < 0.9 else 0.95 * expected)
 
 
 @pytest.mark.slow
@@ -241,17 +240,7 @@ def test_total_weight_equals_importance_sampling():
     weights = np.exp(-inverse_temperature * distances(mechanism, uniform))
     expected = math.exp(-float(mechanism.log_prob(counts)) - math.log(count_candidates(100, 10)))
     assert_mean_within(weights, expected)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(weights, 1.05 * expected)
-
-
-@pytest.mark.slow
-def test_distribution_at_symmetric_data_is_symmetric():
-    released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
-    for category in range(3):
-        assert_mean_within(released[:, category], 40_000)
-        sample = released[:, category]
-        assert stats.ks_2samp(sample, released[:, category - 1]).pvalue > 1e-6
+    assert_rejects(assert_mean_within, weights, 1.05 * expected)
 
 
 def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():
@@ -304,16 +293,13 @@ def test_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperatur
     ],
 )
 def test_too_large_problems_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        power_mixture_mechanism(arguments.get("prior", UNIT3), arguments["counts"], 1.25)
+    assert_refused(lambda: power_mixture_mechanism(arguments.get("prior", UNIT3), arguments["counts"], 1.25), message)
 
 
 def test_invalid_uniforms_and_counts_raise():
     mechanism = build(UNIT3, (3, 2, 1), 2.0)
-    with pytest.raises(ValueError, match=r"shape \(trials, 2\), got \(3, 1\)"):
-        mechanism.from_uniforms(np.zeros((3, 1)))
-    with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
-        mechanism.from_uniforms(np.ones((1, 2)))
+    assert_refused(lambda: mechanism.from_uniforms(np.zeros((3, 1))), r"shape \(trials, 2\), got \(3, 1\)")
+    assert_refused(lambda: mechanism.from_uniforms(np.ones((1, 2))), r"in \[0, 1\), got 1.0")
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
         with pytest.raises(ValueError, match="released must be integers with sum 6"):
             mechanism.log_prob(released)

@@ -13,18 +13,16 @@ from hypothesis import strategies as st
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates, posterior
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy import Guarantee, Status
+from mechanisms.counts.bound_calibration import bound_scale
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
-from mechanisms.counts.mechanism import CountRelease, validate
+from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
-from mechanisms.counts.sensitivity import (
-    global_sensitivity,
-    local_sensitivity,
-    smooth_sensitivity,
-)
-from tests.statistical import assert_frequencies, assert_mean_within
+from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 NAMES = list(MECHANISMS)
 EXPONENTIAL = [name for name in NAMES if name in SENSITIVITIES or name.removesuffix("-exact") in SENSITIVITIES]
@@ -97,7 +95,16 @@ def test_entry_is_complete(name):
 def test_guarantees_are_as_stated():
     for name in ("smooth", "smooth-n"):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7, 1e-6, status=Status.CONJECTURED)
-    pure = ("global", "laplace", "laplace-dimension", "geometric", "hamming-exact", "optimal", "permute-and-flip")
+    pure = (
+        "global",
+        "varying",
+        "laplace",
+        "laplace-dimension",
+        "geometric",
+        "hamming-exact",
+        "optimal",
+        "permute-and-flip",
+    )
     for name in (*pure, *FOR_ALL_DATA, *PROJECTED):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7)
     assert MECHANISMS["local"].guarantee(0.7, 1e-6) is None
@@ -110,6 +117,7 @@ def test_mechanisms_use_their_named_scale():
         "smooth-n": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, DELTA, 10)),
         "global": global_sensitivity(prior, 9),
         "local": local_sensitivity(prior, counts),
+        "varying": 2 * varying_sensitivity(prior, counts),  # the exponent has ε/4
     }
     for name, sensitivity in sensitivities.items():
         assert build(name, prior, counts, epsilon).inverse_temperature == pytest.approx(
@@ -122,6 +130,8 @@ def test_mechanisms_use_their_named_scale():
     assert build("geometric", [1, 1], [4, 5], epsilon).independent.scale == pytest.approx(1 / epsilon, rel=1e-15)
     assert build("hamming-exact", prior, counts, epsilon).inverse_temperature == calibrate_hamming(9, 3, epsilon)
     assert build("k-norm", prior, counts, epsilon).noise.epsilon == epsilon
+    bound = epsilon / bound_scale(prior, 9, epsilon).sensitivity(counts)
+    assert build("varying-bound", prior, counts, epsilon).inverse_temperature == pytest.approx(bound, rel=1e-14)
     for name in ("geometric-projected", "laplace-projected"):
         assert build(name, prior, counts, epsilon).independent.scale == pytest.approx(2 / epsilon, rel=1e-15)
     flip, exponential = (build(name, prior, counts, epsilon) for name in ("permute-and-flip", "global"))
@@ -157,8 +167,7 @@ def test_draws_follow_the_distribution(name, prior, counts):
     wrong = distribution.copy()
     half = np.cumsum(distribution) <= max(0.5, distribution[0])
     wrong[half] *= 1.05
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(frequencies, wrong / wrong.sum())
+    assert_rejects(assert_frequencies, frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.slow
@@ -213,12 +222,6 @@ def test_laplace_guarantee_is_tight(k):
     assert exact_loss(data_sets, too_little) > 1.04
 
 
-def test_smooth_has_half_of_the_stated_loss():
-    """Under a uniform prior and at n = 100, `smooth`, published as (1, 1e-8)-DP, is 0.531-DP."""
-    data_sets, distribution = distributions("smooth", (1.0, 1.0), 100, 1.0)
-    assert exact_loss(data_sets, distribution) == pytest.approx(0.531, abs=5e-4)
-
-
 @pytest.mark.parametrize(("name", "share", "delta"), [("smooth", 2.354, 2.19e-9), ("smooth-n", 2.528, 6.53e-9)])
 def test_smooth_loss_exceeds_epsilon_at_a_skewed_prior(name, share, delta):
     """Under a skewed prior the loss exceeds ε, although the mechanism is (ε, δ)-DP; enumeration confirms its pmf."""
@@ -233,14 +236,6 @@ def test_smooth_loss_exceeds_epsilon_at_a_skewed_prior(name, share, delta):
     np.testing.assert_allclose(distribution, weights / weights.sum(axis=1, keepdims=True), rtol=1e-9)
     assert exact_loss(data_sets, distribution) / epsilon == pytest.approx(share, abs=5e-4)
     assert exact_delta(data_sets, distribution, epsilon) == pytest.approx(delta, rel=3e-3)
-
-
-def test_local_exceeds_epsilon_at_a_skewed_prior():
-    """The loss of the mechanism `local` is below ε under a uniform prior, and above ε under Beta(0.01, 100)."""
-    data_sets, distribution = distributions("local", (0.01, 100.0), 300, 0.1)
-    assert exact_loss(data_sets, distribution) / 0.1 == pytest.approx(1.10, abs=5e-3)
-    data_sets, distribution = distributions("local", (1.0, 1.0), 100, 1.0)
-    assert exact_loss(data_sets, distribution) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -335,34 +330,6 @@ def test_output_distribution_depends_on_the_prior_if_stated(name):
     assert np.array_equal(one, other) is not MECHANISMS[name].uses_prior
 
 
-BAD = [
-    ({"epsilon": 0.0}, "epsilon must be"),
-    ({"epsilon": -1.0}, "epsilon must be"),
-    ({"epsilon": float("nan")}, "epsilon must be"),
-    ({"epsilon": float("inf")}, "epsilon must be"),
-    ({"delta": 0.0}, "delta must be"),
-    ({"delta": 1.0}, "delta must be"),
-    ({"delta": float("nan")}, "delta must be"),
-    ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
-    ({"prior": [1.0, float("nan")]}, "prior must have positive finite entries"),
-    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 categories"),
-    ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
-    ({"counts": [-1, 3]}, "counts must be integers"),
-    ({"counts": [0.5, 1.5]}, "counts must be integers"),
-    ({"counts": [0, 0]}, "counts must sum to at least 1"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), BAD)
-@pytest.mark.parametrize("name", NAMES)
-def test_invalid_input_raises_in_validation_and_build(name, change, message):
-    arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": DELTA} | change
-    for function in (validate, MECHANISMS[name].validate, MECHANISMS[name].build):
-        with pytest.raises(ValueError, match=message) as caught:
-            function(**arguments)
-        assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_validation_raises_for_too_large_problems(name):
     n, k = 12 * 10**9, 12
@@ -370,9 +337,7 @@ def test_validation_raises_for_too_large_problems(name):
     if MECHANISMS[name].supports(n, k):
         assert MECHANISMS[name].build(*arguments).n == n
     else:
-        with pytest.raises(ValueError, match=r"must .*at most .*; .*use ") as caught:
-            MECHANISMS[name].validate(*arguments)
-        assert "\n" not in str(caught.value)
+        assert_refused(lambda: MECHANISMS[name].validate(*arguments), r"must .*at most .*; .*use ")
 
 
 def test_mechanisms_that_add_noise_have_no_limit():

@@ -1,18 +1,14 @@
-"""Tests of mechanisms that have only a sampler: draws, comparison in a study, and rejected audits."""
+"""Test of a mechanism that has only a sampler, in a study."""
 
 import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from mechanisms import Guarantee, Mechanism, audit_counts, geometric_counts
+from mechanisms import Guarantee, Mechanism
 from pipeline import open_results, run
 from studies import STUDIES
-from studies.counts.hellinger_accuracy import with_mechanisms
-from tests.statistical import assert_frequencies, assert_mean_within
-
-PRIOR, COUNTS = np.ones(2), np.array([30, 20])
+from tests.statistical import assert_mean_within, assert_rejects
 
 
 def sampled(scale=1.0):
@@ -26,52 +22,15 @@ def sampled(scale=1.0):
     return Mechanism("mine", "Mine.", sampler=sampler, guarantee=lambda epsilon, delta: Guarantee(epsilon, 0.0))
 
 
-def test_draws_do_not_depend_on_their_batch():
-    release = sampled().build(PRIOR, COUNTS, 1.0)
-    uniforms = np.random.default_rng(1).random((20, release.n_uniforms))
-    whole = release.from_uniforms(uniforms)
-    parts = [release.from_uniforms(uniforms[start : start + 7]) for start in range(0, 20, 7)]
-    assert (np.concatenate(parts) == whole).all()
-    assert len(np.unique(whole[:, 0])) > 1
-    assert release.from_uniforms(uniforms[:0]).shape == (0, 2)
-
-
-@pytest.mark.slow
-def test_draws_have_the_distribution_of_the_sampler():
-    uniforms = np.random.default_rng(2).random((100_000, 1))
-    drawn = sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
-    observed = np.bincount(drawn[:, 0], minlength=51)
-    assert_frequencies(observed, geometric_pmf(1.0))
-    with pytest.raises(AssertionError, match="chi-square"):  # negative control: 5% more noise
-        assert_frequencies(observed, geometric_pmf(1.05))
-
-
-def geometric_pmf(scale):
-    release = geometric_counts(PRIOR, COUNTS, scale)
-    return np.exp(release.log_prob(np.stack([np.arange(51), 50 - np.arange(51)], axis=1)))
-
-
 def test_sampler_is_compared_in_a_study(tmp_path):
     """The mean distance that a study stores for a sampler of `geometric` agrees with the exact mean."""
     published = STUDIES["hellinger-accuracy"]
-    panel = with_mechanisms(published.panel("k2"), sampled())
-    study = replace(published, panels=(panel,), claims=(), figures=(), errata=())
+    study = replace(published, panels=(published.panel("k2"),), claims=(), figures=(), errata=())
+    study = study.with_methods(sampled())
     run(study, tmp_path / "s.zarr", trials=10_000, values={"n": [100], "mechanism": ["geometric", "mine"]})
     ds = open_results(tmp_path / "s.zarr")["k2"].to_dataset().isel(n=0).load()
     mine = ds.sel(mechanism="mine")
     exact = ds.expected_hellinger.sel(mechanism="geometric").item()
     assert np.isnan(mine.expected_hellinger)
     assert_mean_within(mine.hellinger.values, exact)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(mine.hellinger.values, 1.2 * exact)  # negative control: 16 standard errors away
-
-
-def test_exact_audit_of_a_sampler_is_refused():
-    with pytest.raises(ValueError, match="can only be sampled, and has no pmf; audit it by sampled_bound"):
-        audit_counts(sampled(), [1, 1], 5, 1.0)
-
-
-@pytest.mark.parametrize("uniforms", [np.zeros(2), np.zeros((3, 2)), np.ones((3, 1)), np.full((3, 1), np.nan)])
-def test_invalid_uniforms_are_refused(uniforms):
-    with pytest.raises(ValueError, match=r"uniforms must (be in \[0, 1\)|have shape)"):
-        sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
+    assert_rejects(assert_mean_within, mine.hellinger.values, 1.2 * exact)  # negative control: 16 standard errors away

@@ -24,6 +24,7 @@ from mechanisms.draws.langevin import (
 )
 from mechanisms.draws.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.draws.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
+from tests.mechanisms.refusals import assert_refused
 
 
 def gaussian_delta(mu, epsilon):
@@ -292,19 +293,14 @@ class _Biased:
 def test_bad_input_is_refused():
     for refused, match in (
         (lambda: langevin_chain(100, 0.1, 10, 1.0), r"at most 4/\(kappa \+ M\) = 0.0888889, got 1"),
-        (lambda: langevin_chain(100, 0.1, 0, 0.01), "n_steps must be an integer >= 1"),
-        (lambda: last_langevin(100, 0.0, 1.0, 1e-6), "beta must be"),
-        (lambda: last_langevin(100, 0.1, 1.0, 0.0), "delta must be"),
         (lambda: forecast_draws([100.0], 0.1, step=1.0), r"step must be in \[0, 4/curvature\), got 1"),
         (lambda: forecast_draws([-1.0], 0.1), "curvatures must be finite and > 0"),
         (lambda: last_langevin(1000, 1e-17, 1.0, 1e-6), "must end within 1,000,000 steps, got beta = 1e-17"),
         (lambda: last_langevin(100, 1e-320, 1.0, 1e-6), "must end within 1,000,000 steps"),
-        (lambda: published_penalty(100, 2, 0.1, 1.0, 0.0), "delta must be"),
         (lambda: plan_intervals(last_langevin(10**6, 0.1, 1.0, 1e-6), 2), "at most 0.143"),
         (lambda: langevin_chain(9, 1.0, 2, 0.01).sample(np.random.default_rng(), X, Y), "records must be 9"),
     ):
-        with pytest.raises(ValueError, match=match):
-            refused()
+        assert_refused(refused, match)
 
 
 def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
@@ -338,12 +334,6 @@ def test_discretisation_is_within_the_reserved_budget(n, d, epsilon):
     change = chain.power * math.sqrt(chain.step)  # of a mean, over the standard deviation
     error = _rounding(chain, d, _largest_norm(chain, d, 40.0))
     assert 2 * (math.sqrt(d) * 2.0**-bits + error) <= 1e-6 * change * (1 + 1e-6)
-
-
-def test_noise_that_cannot_be_represented_is_refused():
-    for changed in ({"delta": 1e-300}, {"beta": 1e300}):
-        with pytest.raises(ValueError, match="the noise must have at most 48 bits"):
-            private_logistic(X, Y, **{"epsilon": 1.0, "delta": 1e-6, "beta": 0.1, "rehearsal_seed": 1} | changed)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 2, 4])

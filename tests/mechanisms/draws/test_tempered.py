@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.core.privacy import RenyiGuarantee
 from mechanisms.draws.tempered import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
 
 PRIORS = [(6.0, 12.0), (0.4, 0.4), (0.3, 5.0), (1.0, 2.0, 0.6), (3.0, 3.0, 3.0), (0.8, 4.0, 1.5, 0.8)]
 TUNABLE = [name for name in RENYI_SAMPLERS if name != "direct"]
@@ -134,17 +134,6 @@ def test_published_corners_are_infinite_for_finite_supremum(prior, order):
     assert exact < 5
 
 
-def test_reference_values():
-    """For P3's prior η₀ = (6, 18), that is Beta(6, 12), and 100 records, divergences have known values."""
-    direct = renyi_sampler("direct", (6, 12), 100, 1.0)
-    assert [direct.renyi_epsilon(order) for order in (2, 5, 6.9)] == pytest.approx(
-        [0.19129, 0.617111, 1.392636], abs=5e-6
-    )
-    assert direct.renyi_epsilon(7.1) == math.inf
-    reached = {name: calibrate_renyi(name, (6, 12), 100, 2, math.exp(-2)).coefficient for name in TUNABLE}
-    assert reached == pytest.approx({"diffused": 0.838452, "concentrated": 0.714208}, abs=5e-7)
-
-
 @pytest.mark.parametrize(("name", "coefficient"), [("direct", 1.0), ("diffused", 0.25), ("concentrated", 0.25)])
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("n", [1, 50])
@@ -157,8 +146,7 @@ def test_critical_order(name, coefficient, prior, n):
     stated = mechanism.guarantee(1.05)
     assert (type(stated), stated.order) == (RenyiGuarantee, 1.05)
     assert mechanism.renyi_epsilon(1.05) < stated.epsilon < mechanism.renyi_epsilon(1.05) * (1 + 1e-11)
-    with pytest.raises(ValueError, match=f"order must be < .* for {name}"):
-        mechanism.guarantee(expected + 0.1)
+    assert_refused(lambda: mechanism.guarantee(expected + 0.1), f"order must be < .* for {name}")
 
 
 def exact_supremum(name, prior, n, coefficient, order):
@@ -229,20 +217,6 @@ def test_direct_sampling_below_its_divergence_raises(order, epsilon, reached):
         calibrate_renyi("direct", (6, 12), 100, order, epsilon)
 
 
-@pytest.mark.parametrize("name", RENYI_SAMPLERS)
-def test_draws_have_posterior_moments(name):
-    mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
-    draws = mechanism.at([2, 3, 5]).sample(np.random.default_rng(5), size=20_000)
-    assert draws.shape == (20_000, 3)
-    parameters = plain_posterior(name, (1.0, 2.0, 0.5), mechanism.coefficient, (2, 3, 5))
-    total = parameters.sum()
-    for j, a in enumerate(parameters):
-        assert_mean_within(draws[:, j], a / total)
-        assert_mean_within(draws[:, j] ** 2, a * (a + 1) / (total * (total + 1)))
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(draws[:, 0], 1.05 * parameters[0] / total)
-
-
 def test_posterior_broadcasts_over_counts():
     mechanism = renyi_sampler("diffused", (1.0, 2.0), 4, 0.5)
     np.testing.assert_allclose(mechanism.posterior([[[0, 4]], [[3, 1]]]), [[[1.0, 4.0]], [[2.5, 2.5]]])
@@ -250,17 +224,12 @@ def test_posterior_broadcasts_over_counts():
 
 @pytest.mark.parametrize("counts", [[1, 2, 1], [5, -1], [1.5, 2.5], [2, 1], [np.nan, 4], 4])
 def test_invalid_counts_raise(counts):
-    with pytest.raises(ValueError, match="counts must"):
-        renyi_sampler("diffused", (1.0, 2.0), 4, 0.5).posterior(counts)
+    assert_refused(lambda: renyi_sampler("diffused", (1.0, 2.0), 4, 0.5).posterior(counts), "counts must")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("tempered", (1, 1), 5, 0.5), "name must be one of direct, diffused, concentrated, got 'tempered'"),
-        (("diffused", (1, 0), 5, 0.5), "prior must have positive"),
-        (("diffused", (1, 1), 0, 0.5), "n must be an integer >= 1, got 0"),
-        (("diffused", (1, 1), 2.5, 0.5), "n must be an integer >= 1, got 2.5"),
         (("diffused", (1, 1), 5, 0.0), r"coefficient must be in \(0, 1\], got 0"),
         (("concentrated", (1, 1), 5, 1.1), r"coefficient must be in \(0, 1\], got 1.1"),
         (("concentrated", (1, 1), 5, math.nan), r"coefficient must be in \(0, 1\], got nan"),
@@ -268,11 +237,11 @@ def test_invalid_counts_raise(counts):
         (("diffused", (1, 1), 5, 0.5, (1, 2, 3)), "public_counts must be 2 integers"),
         (("diffused", (1, 1), 5, 0.5, (1, -2)), "public_counts must be 2 integers"),
         (("diffused", (1, 1), 5, 0.5, (1, 0.5)), "public_counts must be 2 integers"),
+        *((("direct", (1, 1), 3, 1, (each, 0)), "< 2\\*\\*53") for each in (1e30, 2.0**53, math.inf, math.nan)),
     ],
 )
 def test_invalid_mechanisms_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        renyi_sampler(*arguments)
+    assert_refused(lambda: renyi_sampler(*arguments), message)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +253,9 @@ def test_invalid_mechanisms_raise(arguments, message):
     ],
 )
 def test_invalid_targets_raise(order, epsilon, message):
-    with pytest.raises(ValueError, match=message):
-        calibrate_renyi("diffused", (6, 12), 100, order, epsilon)
+    assert_refused(lambda: calibrate_renyi("diffused", (6, 12), 100, order, epsilon), message)
     if order < 1:
-        with pytest.raises(ValueError, match=message):
-            renyi_sampler("diffused", (6, 12), 100, 0.5).renyi_epsilon(order)
+        assert_refused(lambda: renyi_sampler("diffused", (6, 12), 100, 0.5).renyi_epsilon(order), message)
 
 
 def divergence_in_digits(mechanism, order):

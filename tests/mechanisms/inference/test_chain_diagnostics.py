@@ -5,6 +5,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from mechanisms.core.chain_diagnostics import diagnose_chains
+from tests.mechanisms.refusals import assert_refused
 
 
 def autoregressions(rng, phi, n_chains, n_draws):
@@ -55,8 +56,7 @@ def test_constant_chains_have_no_rhat():
 
 @pytest.mark.parametrize("shape", [(10,), (2, 7), (3, 2, 0)])
 def test_short_chains_are_refused(shape):
-    with pytest.raises(ValueError, match="draws must have shape"):
-        diagnose_chains(np.zeros(shape))
+    assert_refused(lambda: diagnose_chains(np.zeros(shape)), "draws must have shape")
 
 
 def test_chains_with_nan_have_no_effective_draws():

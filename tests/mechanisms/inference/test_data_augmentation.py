@@ -16,7 +16,7 @@ from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 RUN = {"n_burn_in": 500, "n_draws": 30_000}
 COUNTS = {
@@ -49,8 +49,7 @@ def test_multinomial_draws_follow_the_exact_posterior():
     for j in range(3):
         assert_cdf(draws[..., j], exact.marginals[j].cdf)
         assert stats.kstest(independent[:, j], exact.marginals[j].cdf).pvalue > 1e-6
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_cdf(0.95 * draws[..., 0], exact.marginals[0].cdf)
+    assert_rejects(assert_cdf, 0.95 * draws[..., 0], exact.marginals[0].cdf)
 
 
 def likelihood(model, theta, y, n_points=4_001):
@@ -87,8 +86,7 @@ def test_one_record_follows_the_integrated_posterior(family, noise, outside, res
     cdf = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     draws = sample_data_augmentation(np.random.default_rng(5), model, prior, [y], **RUN)
     assert_cdf(draws, lambda t: np.interp(t, edges, cdf))
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_cdf(draws + 0.1 * distribution.std(), lambda t: np.interp(t, edges, cdf))
+    assert_rejects(assert_cdf, draws + 0.1 * distribution.std(), lambda t: np.interp(t, edges, cdf))
 
 
 MANY = {
@@ -138,8 +136,7 @@ def test_chains_visit_both_modes(family):
     assert diagnose_chains(draws)[0] < 1.01
     assert_cdf(draws, exact.cdf)
     for one in (np.minimum(draws, between), np.where(draws > between, draws, grid[-1])):
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_cdf(one, exact.cdf)
+        assert_rejects(assert_cdf, one, exact.cdf)
 
 
 @numba.njit
@@ -160,8 +157,7 @@ def test_poisson_draws_follow_the_pmf(mean):
         if factor == 1.0:
             assert_frequencies(counts, expected / expected.sum())
         else:
-            with pytest.raises(AssertionError):
-                assert_frequencies(counts, expected / expected.sum())
+            assert_rejects(assert_frequencies, counts, expected / expected.sum())
     assert not poissons(np.random.default_rng(14), 0.0, 100).any()
 
 
@@ -190,15 +186,7 @@ def test_update_of_unknown_variance_equals_quadrature():
     assert_mean_within(draws[:, 1], scale / (shape - 1))
 
 
-@pytest.mark.parametrize("family", ["exponential", "poisson"])
-def test_vague_priors_give_valid_parameters(family):
-    model = ReleaseModel(family, 5, Noise("laplace", 1.0), (0, 3), "clamp")
-    for prior in ((1e-3, 1e-3), (1e-3, 1e-12), (5.0, 1e-50)):
-        draws = sample_data_augmentation(np.random.default_rng(1), model, prior, [7.0], n_burn_in=0, n_draws=500)
-        assert np.isfinite(draws).all()
-        assert np.all(draws >= 0)
-
-
+@pytest.mark.timing
 def test_time_per_iteration_is_linear_in_the_records():
     def seconds(n):
         model = ReleaseModel("exponential", n, Noise("laplace", 5.0), (0.1, 0.9))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.laplace import draw_sums, statistic
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 PRIORS = {
     "binomial": (2.0, 3.0),
@@ -150,10 +150,8 @@ def test_drawn_statistics_have_the_moments_of_the_regions(name):
     assert_mean_within((truncated[:, 0] - expected) ** 2, spread)
     assert_mean_within(outside, n * (q[0] * mean[0] + q[2] * mean[2]))
     assert_mean_within((truncated[:, 0] - expected) * (outside - outside.mean()), covariance)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(truncated[:, 0], 1.05 * expected)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within((truncated[:, 0] - expected) ** 2, 1.06 * spread)
+    assert_rejects(assert_mean_within, truncated[:, 0], 1.05 * expected)
+    assert_rejects(assert_mean_within, (truncated[:, 0] - expected) ** 2, 1.06 * spread)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("binomial", [0.3]), ("multinomial", [0.5, 0.2, 0.3])])
@@ -164,8 +162,7 @@ def test_bounded_statistics_are_sums_of_records(name, expected):
     for j, p in enumerate(expected):
         assert_mean_within(s[:, j], 20 * p)
         assert_mean_within((s[:, j] - 20 * p) ** 2, 20 * p * (1 - p))
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(s[:, j], 20 * p * 1.05)
+        assert_rejects(assert_mean_within, s[:, j], 20 * p * 1.05)
 
 
 @pytest.mark.parametrize("name", TRUNCATED)
@@ -194,37 +191,6 @@ def test_parameters_follow_the_prior(name, distribution):
     assert draws.shape == (20_000, 3 if name == "multinomial" else 1)
     assert stats.kstest(draws[:, 0], distribution.cdf).pvalue > 1e-6
     assert stats.kstest(draws[:, 0] * 1.05, distribution.cdf).pvalue < 1e-6
-
-
-DISTRIBUTIONS = {  # (prior or posterior log density of θ given hyperparameters, log likelihood of the records)
-    "binomial": (lambda h, t: stats.beta.logpdf(t, *h), lambda x, t: stats.bernoulli.logpmf(x, t)),
-    "exponential": (
-        lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]),
-        lambda x, t: stats.expon.logpdf(x, 0, 1 / t),
-    ),
-    "poisson": (lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]), lambda x, t: stats.poisson.logpmf(x, t)),
-    "normal": (lambda h, t: stats.norm.logpdf(t, h[0], math.sqrt(h[1])), lambda x, t: stats.norm.logpdf(x, t)),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "records"),
-    [
-        ("binomial", [0, 1, 1, 1]),
-        ("exponential", [0.3, 2.0, 0.0]),
-        ("poisson", [0, 7, 3]),
-        ("normal", [-2.0, 0.4, 3.0]),
-    ],
-)
-def test_posterior_is_prior_times_likelihood(name, records):
-    log_pmf, log_likelihood = DISTRIBUTIONS[name]
-    s = np.atleast_1d(np.sum(records, axis=0))
-    updated = FAMILIES[name].posterior(PRIORS[name], s, len(records))
-    constants = [
-        log_pmf(PRIORS[name], theta) + np.sum(log_likelihood(np.array(records), theta)) - log_pmf(updated, theta)
-        for theta in (0.1, 0.4, 0.8)
-    ]
-    np.testing.assert_allclose(constants, constants[0], rtol=1e-12)
 
 
 def test_multinomial_posterior_adds_the_counts():
@@ -267,8 +233,7 @@ def test_invalid_priors_raise(name):
         with pytest.raises(ValueError, match="prior"):
             FAMILIES[name].validate_prior(bad)
     if name not in ("multinomial",):
-        with pytest.raises(ValueError, match="prior must have 2 numbers"):
-            FAMILIES[name].validate_prior((1, 1, 1))
+        assert_refused(lambda: FAMILIES[name].validate_prior((1, 1, 1)), "prior must have 2 numbers")
 
 
 @pytest.mark.parametrize(
@@ -287,10 +252,8 @@ def test_invalid_priors_raise(name):
 )
 def test_invalid_bounds_raise(name, bounds, message):
     family = FAMILIES[name]
-    with pytest.raises(ValueError, match=message):
-        family.sensitivity(bounds)
-    with pytest.raises(ValueError, match=message):
-        draw_sums(name, np.random.default_rng(1), [[0.5]], 3, bounds)
+    assert_refused(lambda: family.sensitivity(bounds), message)
+    assert_refused(lambda: draw_sums(name, np.random.default_rng(1), [[0.5]], 3, bounds), message)
 
 
 @pytest.mark.parametrize(
@@ -309,8 +272,7 @@ def test_invalid_bounds_raise(name, bounds, message):
     ],
 )
 def test_data_outside_support_raise(name, data):
-    with pytest.raises(ValueError, match="data must"):
-        statistic(name, data, BOUNDS[name])
+    assert_refused(lambda: statistic(name, data, BOUNDS[name]), "data must")
 
 
 @pytest.mark.parametrize(
@@ -326,18 +288,9 @@ def test_data_outside_support_raise(name, data):
     ],
 )
 def test_invalid_parameters_raise(name, theta):
-    with pytest.raises(ValueError, match="theta must"):
-        draw_sums(name, np.random.default_rng(1), theta, 3, BOUNDS[name])
-
-
-@pytest.mark.parametrize("n", [0, -1, 1.5, math.nan, [1, 2]])
-def test_invalid_number_of_records_raises(n):
-    with pytest.raises(ValueError, match="n must be an integer >= 1"):
-        validate_size(n)
+    assert_refused(lambda: draw_sums(name, np.random.default_rng(1), theta, 3, BOUNDS[name]), "theta must")
 
 
 def test_region_moments_of_bounded_family_raise():
-    with pytest.raises(ValueError, match="use exponential, poisson or normal"):
-        FAMILIES["binomial"].region_moments(0.5, None)
-    with pytest.raises(ValueError, match="s must have shape"):
-        FAMILIES["multinomial"].posterior((1, 1, 1), [1.0, 2.0], 3)
+    assert_refused(lambda: FAMILIES["binomial"].region_moments(0.5, None), "use exponential, poisson or normal")
+    assert_refused(lambda: FAMILIES["multinomial"].posterior((1, 1, 1), [1.0, 2.0], 3), "s must have shape")

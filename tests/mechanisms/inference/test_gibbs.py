@@ -5,17 +5,14 @@ import itertools
 import numba
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import stats
 
 from mechanisms.inference.drawn_posterior import sampler
-from mechanisms.inference.gibbs import (
-    draw_noise_variance,
-    draw_sums_given_total,
-    draw_truncated_normal,
-)
-from tests.mechanisms.inference.enumeration import binomial_mixture
+from mechanisms.inference.gibbs import draw_noise_variance, draw_sums_given_total, draw_truncated_normal
+from tests.mechanisms.inference.enumeration import binomial_mixture, enumerate_posterior, marginal_cdf
 from tests.mechanisms.inference.laplace import laplace_model, sample_gibbs
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 
 @numba.njit
@@ -144,8 +141,9 @@ def test_sums_of_three_categories_have_expected_means(centres, variances, total)
     for j in range(3):
         assert_mean_within(batch_means(draws[None, :, j], 200), expected[j])
     moved = (centres[0], centres[1] * 1.05, centres[2] * 0.95)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2])
+    assert_rejects(
+        assert_mean_within, batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2]
+    )
 
 
 @pytest.mark.slow
@@ -190,11 +188,9 @@ def test_binomial_chain_has_expected_stationary_moments():
     )
     assert_mean_within(batch_means(draws), first)
     assert_mean_within(batch_means(draws**2), second)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws), stationary_moments(prior, n, noisy, 1.05 * noise_scale)[0])
+    assert_rejects(assert_mean_within, batch_means(draws), stationary_moments(prior, n, noisy, 1.05 * noise_scale)[0])
     exact = binomial_mixture(prior, n, noisy, noise_scale)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(batch_means(draws), exact.mean())
+    assert_rejects(assert_mean_within, batch_means(draws), exact.mean())
 
 
 @pytest.mark.slow
@@ -224,8 +220,7 @@ def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
     draws = sample_gibbs(np.random.default_rng(8), "binomial", (10, 10), n, [noisy], noise_scale, n_draws=50_000)
     exact = binomial_mixture((10, 10), n, noisy, noise_scale)
     assert_distribution(draws, exact.cdf, 0.003)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_distribution(draws, lambda x: exact.cdf(0.95 * x), 0.003)
+    assert_rejects(assert_distribution, draws, lambda x: exact.cdf(0.95 * x), 0.003)
 
 
 @pytest.mark.parametrize("n", [100, 1_000_000])
@@ -239,30 +234,13 @@ def test_binomial_mean_near_zero_does_not_converge_to_the_posterior_mean(n):
 
 
 @pytest.mark.slow
-def test_two_categories_equal_binomial_with_half_the_noise():
-    """The posterior given y and n − y with noise scale b equals the binomial posterior given y with scale b/2."""
-    draws = sample_gibbs(
-        np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
-    )
-    assert np.allclose(draws.sum(axis=-1), 1)
-    assert_distribution(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
-
-
-@pytest.mark.slow
 def test_three_categories_agree_with_enumeration():
     prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
-    first, second = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
-    counts = np.stack([first, second, n - first - second], axis=-1)[first + second <= n]
-    log_weights = (special.gammaln(prior + counts) - special.gammaln(counts + 1)).sum(axis=1)
-    log_weights -= np.abs(noisy - counts).sum(axis=1) / noise_scale
-    weights = special.softmax(log_weights)
+    log_likelihood = -np.abs(noisy[:, None] - np.arange(n + 1)) / noise_scale
+    counts, weights = enumerate_posterior(prior, n, log_likelihood)
     draws = sample_gibbs(np.random.default_rng(10), "multinomial", prior, n, noisy, noise_scale, n_draws=50_000)
     for j in range(3):
-        assert_distribution(
-            draws[..., j],
-            lambda x, j=j: weights @ special.betainc(prior[j] + counts[:, j], 15 + n - prior[j] - counts[:, j], x),
-            0.003,
-        )
+        assert_distribution(draws[..., j], lambda x, j=j: marginal_cdf(prior, n, counts, weights, j, x), 0.003)
 
 
 EXTREMES = [
@@ -309,31 +287,14 @@ ALLOWED = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"family": "cauchy"}, "family must be one of binomial, multinomial"),
-        ({"prior": (1, 0)}, "prior"),
-        ({"prior": (1, 1, 1)}, "prior"),
-        ({"n": 0}, "n must be an integer >= 1"),
-        ({"n": 2.5}, "n must be an integer >= 1"),
         ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
         ({"noisy_statistics": [3.0, 7.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
         ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
-        ({"noise_scale": 0.0}, "scale must be a finite number > 0"),
-        ({"noise_scale": np.inf}, "scale must be a finite number > 0"),
-        ({"n_draws": 0}, "n_draws must be an integer >= 1"),
-        ({"n_chains": 0}, "n_chains must be an integer >= 1"),
-        ({"n_burn_in": -1}, "n_burn_in must be an integer >= 0"),
-        ({"n_burn_in": 1.5}, "n_burn_in must be an integer >= 0"),
         ({"noise_scale": 1e200}, r"at iteration 0 with .*scale=1e\+200"),
     ],
 )
 def test_invalid_arguments_raise(change, message):
-    with pytest.raises(ValueError, match=message):
-        sample_gibbs(np.random.default_rng(1), **{**ALLOWED, **change})
-
-
-def test_rng_must_be_a_generator():
-    with pytest.raises(ValueError, match="rng must be a numpy Generator for chains"):
-        sample_gibbs(7, **ALLOWED)
+    assert_refused(lambda: sample_gibbs(np.random.default_rng(1), **{**ALLOWED, **change}), message)
 
 
 def test_index_of_failed_iteration_counts_all_chains():

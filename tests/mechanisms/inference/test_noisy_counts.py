@@ -13,7 +13,8 @@ from mechanisms.inference import noisy_counts
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 GAUSS, LAPLACE, GEOMETRIC = Noise("gaussian", 1.5), Noise("laplace", 1.2), Noise("geometric", 1.2)
 K_NORM = Noise("k-norm", 2.0)
@@ -138,8 +139,7 @@ def test_shares_of_an_unknown_number_of_records_equal_enumeration(name, monkeypa
     for j in range(3):
         draws = found.distribution.draws[..., j].ravel()
         assert_mean_within(draws, mean[j])
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(draws, 1.05 * mean[j])
+        assert_rejects(assert_mean_within, draws, 1.05 * mean[j])
 
 
 @pytest.mark.parametrize(
@@ -390,20 +390,7 @@ def test_distant_values_are_surprising_and_have_a_posterior():
 )  # fmt: skip
 def test_unsupported_combinations_are_refused_in_one_line(message, changes):
     arguments = {"y": [4.2, 5.1, 2.0], "family": "multinomial", "prior": ALPHA, "n": 11, "noise": GAUSS, **changes}
-    with pytest.raises(ValueError, match=message) as caught:
-        posterior_from_release(**arguments)
-    assert "\n" not in str(caught.value)
-
-
-def test_100_categories_of_a_million_records_take_a_second():
-    """K-norm noise at ε = 0.1: exact marginals of θ have means that agree with their draws."""
-    rng, n = np.random.default_rng(5), 1_000_000
-    counts = rng.multinomial(n, rng.dirichlet(np.ones(100)))
-    noise = Noise("k-norm", 20.0)
-    found = posterior_from_release(counts + noise.sample(rng, (100,)), "multinomial", np.ones(100), n=n, noise=noise)
-    assert found.method == "exact"
-    draws = found.sample(rng, 4_000)
-    assert np.all(np.abs(draws.mean(axis=0) - found.mean()) < 5 * found.std() / np.sqrt(4_000))
+    assert_refused(lambda: posterior_from_release(**arguments), message)
 
 
 @pytest.mark.parametrize(("y", "form", "likelihood"), [
@@ -442,11 +429,7 @@ def test_counts_are_a_copy_that_cannot_change():
     [
         ("family must be binomial, multinomial, or poisson with exposure, got normal; use SumRelease",
          {"family": "normal"}),
-        ("family must be poisson for exposure, got multinomial; pass n instead", {"exposure": 2.0}),
-        ("n must be None with exposure, got 11", {"family": "poisson", "exposure": 2.0}),
         ("noise must be a Noise, EXACT or one per count, got 'laplace'; pass a Noise", {"noise": "laplace"}),
-        ("relation must be a Neighbouring", {"relation": "add-remove"}),
-        ("relation must be REPLACE_ONE for k-norm noise", {"noise": K_NORM, "relation": ADD}),
         ("y must have one finite value per count, 3, got an array of shape .1, 3.", {"y": [[4.0, 5.0, 2.0]]}),
         ("y must have one finite value per count, 2, got an array of shape .3,.", {"prior": (1, 1)}),
         ("y must have one finite value per count, 1", {"family": "binomial"}),
@@ -455,7 +438,6 @@ def test_counts_are_a_copy_that_cannot_change():
          {"family": "poisson", "n": None, "exposure": [1.0, 2.0]}),
         ("exposure must be one number, or one per count, 3, got an array of shape .1, 3.; pass 3",
          {"family": "poisson", "n": None, "exposure": [[1.0, 2.0, 3.0]]}),
-        ("exposure must be finite and > 0", {"family": "poisson", "n": None, "exposure": [1.0, 0.0, 2.0]}),
         ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, GAUSS, GAUSS]}),
         ("noise must be k-norm for all counts or for none", {"noise": [K_NORM, K_NORM, Noise("k-norm", 3.0)]}),
         ("k-norm noise must be that of all counts, with sum n = 12, got the sum 11", {"noise": K_NORM, "n": 12}),
@@ -467,13 +449,9 @@ def test_counts_are_a_copy_that_cannot_change():
          {"more": [(0, [4.0, 5.0], GAUSS)]}),
         ("value in more must be one finite number, or NaN, got inf for node 0", {"more": [(0, np.inf, GAUSS)]}),
         ("prior must have one alpha per category", {"prior": [[1.0], [2.0, 3.0]]}),
-        (r"prior \(alpha\) must be given for the multinomial family", {"prior": None}),
-        ("rng must be a numpy Generator for shares of an unknown n", {"n": None}),
     ],
 )  # fmt: skip
 def test_invalid_counts_are_refused_in_one_line(message, changes):
     arguments = {"family": "multinomial", "y": [4.0, 5.0, 2.0], "noise": GAUSS, "n": 11, "prior": ALPHA, **changes}
     prior = arguments.pop("prior")
-    with pytest.raises(ValueError, match=message) as caught:
-        NoisyCounts(**arguments).posterior(prior)
-    assert "\n" not in str(caught.value)
+    assert_refused(lambda: NoisyCounts(**arguments).posterior(prior), message)

@@ -11,21 +11,14 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from mechanisms import (
-    Guarantee,
-    Posterior,
-    ReleasePosterior,
-    posterior_from_release,
-    private_posterior,
-    publish_counts,
-    publish_sums,
-)
+from mechanisms import Guarantee, Posterior, ReleasePosterior, posterior_from_release, private_posterior
 from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.enumeration import binomial_mixture
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 PRIORS = {
     "binomial": (2.0, 3.0),
@@ -86,55 +79,7 @@ def test_a_sum_gives_the_posterior_of_its_records(name, statistic):
 )
 def test_wrong_sums_are_refused_before_any_noise_is_drawn(name, statistic, n, message, monkeypatch):
     monkeypatch.setattr("mechanisms.inference.private_posterior.release_sums", None)
-    with pytest.raises(ValueError, match=message):
-        private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name))
-
-
-def likelihood_of_one_record(name, theta, y, scale, outside):
-    """Return p(y | θ) given one record, by a sum or by quadrature below and above y."""
-    a, b = BOUNDS[name]
-    record = {
-        "poisson": lambda: stats.poisson(theta),
-        "exponential": lambda: stats.expon(scale=1 / theta),
-        "normal": lambda: stats.norm(theta),
-    }[name]()
-    if name == "poisson":
-        inside = sum(record.pmf(x) * np.exp(-abs(y - x) / scale) for x in np.arange(a, b + 1))
-        below, above = record.cdf(a - 1), record.sf(b)
-    else:
-        nodes, weights = np.polynomial.legendre.leggauss(40)
-        x = np.concatenate([(low + high + (high - low) * nodes) / 2 for low, high in ((a, y), (y, b))])[:, None]
-        w = np.concatenate([(high - low) / 2 * weights for low, high in ((a, y), (y, b))])
-        inside = w @ (record.pdf(x) * np.exp(-np.abs(y - x) / scale))
-        below, above = record.cdf(a), record.sf(b)
-    low, high = (a, b) if outside == "clamp" else (0.0, 0.0)
-    return inside + below * np.exp(-abs(y - low) / scale) + above * np.exp(-abs(y - high) / scale)
-
-
-@pytest.mark.parametrize("outside", ["drop", "clamp"])
-@pytest.mark.parametrize("name", ["exponential", "poisson", "normal"])
-def test_posterior_given_one_record_equals_quadrature(name, outside):
-    """The noise has the scale (largest − smallest contribution)/ε; a scale that is 20 % wrong is detected."""
-    y, epsilon, (a, b) = 1.3, 1.5, BOUNDS[name]
-    width = b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
-    options = {"bounds": BOUNDS[name], "outside": outside, **VARIANCES.get(name, {})}
-    found = posterior_from_release(y, name, PRIORS[name], n=1, epsilon=epsilon, **options)
-    prior = {
-        "exponential": stats.gamma(8.0, scale=1 / 4.0),
-        "poisson": stats.gamma(6.0, scale=1 / 2.0),
-        "normal": stats.norm(1.0, np.sqrt(2.0)),
-    }[name]
-    theta = prior.ppf((np.arange(2000) + 0.5) / 2000)  # one θ per interval of equal prior mass
-
-    def weights(scale):
-        likelihood = likelihood_of_one_record(name, theta, y, scale, outside)
-        return likelihood / likelihood.sum()
-
-    edges = prior.ppf(np.arange(1, 2000) / 2000)
-    right, wrong = weights(width / epsilon), weights(1.2 * width / epsilon)
-    np.testing.assert_allclose(found.cdf(edges), np.cumsum(right)[:-1], atol=1e-3)
-    assert np.abs(found.cdf(edges) - np.cumsum(wrong)[:-1]).max() > 1e-3
-    assert found.mean() == pytest.approx(theta @ right, rel=2e-3)
+    assert_refused(lambda: private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name)), message)
 
 
 @pytest.mark.parametrize(("noise", "y"), [("laplace", 12.3), ("geometric", 12.0)])
@@ -151,17 +96,6 @@ def test_binomial_posterior_equals_the_mixture(noise, y):
         (found.cdf([0.2, 0.5]), exact.cdf([0.2, 0.5])),
     ]:
         np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("noise", ["laplace", "k-norm"])
-def test_multinomial_posterior_equals_enumeration(noise):
-    alpha, n, y = np.array(PRIORS["multinomial"]), 5, np.array([4.0, 2.0, -1.0])
-    found = posterior_from_release(y, "multinomial", alpha, n=n, epsilon=0.8, noise=noise)
-    counts = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
-    log_weight = [stats.dirichlet_multinomial(alpha, n).logpmf(c) - np.abs(y - c).sum() * 0.8 / 2 for c in counts]
-    weights = np.exp(log_weight) / np.sum(np.exp(log_weight))
-    np.testing.assert_allclose(found.mean(), weights @ (alpha + counts) / (alpha.sum() + n), rtol=1e-9)
-    assert found.quantile([0.1, 0.9]).shape == (2, 3)
 
 
 def coverage(name, outside, epsilon, assumed_epsilon, trials=100):
@@ -203,18 +137,7 @@ def test_intervals_cover_parameters_of_the_prior(name, outside):
 @pytest.mark.parametrize(("name", "outside"), [("binomial", "drop"), ("poisson", "clamp")])
 def test_intervals_that_ignore_the_noise_do_not_cover(name, outside):
     """If inference assumes 50 times the true ε, 80 % intervals cover θ too rarely (negative control)."""
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(coverage(name, outside, 0.1, 5.0), 0.8)
-
-
-@pytest.mark.slow
-def test_intervals_of_real_releases_cover_the_parameter():
-    rng, covered = np.random.default_rng(4), []
-    for theta in rng.gamma(6.0, size=150) / 2.0:
-        found = private_posterior(rng.poisson(theta, 12), "poisson", (6, 2), 0.8, bounds=(1, 6), outside="clamp")
-        low, high = found.interval(0.8)
-        covered.append(float(low <= theta <= high))
-    assert stats.binomtest(int(sum(covered)), len(covered), 0.8).pvalue > 1e-6
+    assert_rejects(assert_mean_within, coverage(name, outside, 0.1, 5.0), 0.8)
 
 
 @pytest.mark.filterwarnings("ignore:the release of 6 records lies between 0 and 1")
@@ -244,8 +167,7 @@ def test_release_of_a_rehearsal_has_the_stated_noise():
     noise = np.array([rehearse(name, seed).release for seed in range(100)]) - exact
     for component in noise.T:
         assert_mean_within(np.abs(component), model.noise.scale)
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(np.abs(component), 2.0 * model.noise.scale)
+        assert_rejects(assert_mean_within, np.abs(component), 2.0 * model.noise.scale)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -329,15 +251,13 @@ def test_normal_family_needs_its_variance():
         lambda: private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1)),
         lambda: posterior_from_release(1.0, "normal", (0, 1), n=9, epsilon=1.0, bounds=(0, 1)),
     ):
-        with pytest.raises(ValueError, match=r"variance must be .* got None; pass it, or use normal-unknown-var"):
-            call()
+        assert_refused(call, r"variance must be .* got None; pass it, or use normal-unknown-var")
     with pytest.raises(ValueError, match="variance must be a finite number > 0"):
         private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1), variance=0.0)
     for variance in (1e-300, 1e300):
         with pytest.raises(ValueError, match=r"variance must be that of a record, in the squared unit of the bounds"):
             private_posterior(INCOMES, "normal", (0, 1e8), 1.0, bounds=(0, 2e5), variance=variance)
-    with pytest.raises(ValueError, match="variance must be 1 for the normal-unknown-variance family"):
-        infer_incomes(variance=2.0)
+    assert_refused(lambda: infer_incomes(variance=2.0), "variance must be 1 for the normal-unknown-variance family")
 
 
 def test_inference_of_unknown_variance_does_not_depend_on_units():
@@ -357,8 +277,7 @@ def test_default_prior_is_that_of_the_documentation():
     )
     with pytest.raises(ValueError, match=r"prior \(shape, rate\) must be given for the exponential family, got None"):
         private_posterior([1.0], "exponential", epsilon=1.0, bounds=(0, 1))
-    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got None"):
-        infer_incomes(epsilon=None)
+    assert_refused(lambda: infer_incomes(epsilon=None), "epsilon must be a finite number > 0, got None")
 
 
 def covered_mean(trials, **changes):
@@ -377,10 +296,10 @@ def covered_mean(trials, **changes):
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_default_intervals_cover_the_mean_of_clamped_incomes(epsilon):
     """Coverage is near 95 %, within 5 standard errors; with a strong prior at the midpoint it is not."""
-    covered = covered_mean(60, epsilon=epsilon)
+    covered = covered_mean(30, epsilon=epsilon)
     error = 5 * np.sqrt(0.95 * 0.05 / covered.size)
     assert 0.93 - error <= covered.mean() <= min(0.98 + error, 1.0)
-    assert covered_mean(12, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
+    assert covered_mean(6, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
 
 
 def test_proportions_are_counts_divided_by_n():
@@ -435,31 +354,10 @@ def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("family must be one of binomial, .*got 'cauchy'", {"family": "cauchy"}),
-        ("family must be one of binomial, .*got 3", {"family": 3}),
-        ("prior .*must be", {"prior": (0, 1)}),
-        ("prior must have 2 numbers", {"prior": (1, 1, 1)}),
-        ("prior must have 2 numbers", {"prior": "flat"}),
-        ("n must be an integer", {"n": 0}),
-        ("n must be an integer", {"n": 2.5}),
-        ("epsilon must be a finite number > 0", {"epsilon": 0.0}),
-        ("epsilon must be a finite number > 0", {"epsilon": "one"}),
-        ("bounds must be None", {"bounds": (0, 1)}),
-        ("bounds must be two numbers", {"family": "poisson"}),
-        ("bounds must be integers", {"family": "poisson", "bounds": (0, 1.5)}),
-        ("lower bound must be >= 0", {"family": "exponential", "bounds": (-1, 1)}),
         (
             "noise must be one of laplace, geometric, k-norm with epsilon, got 'gaussian'; pass Noise",
             {"noise": "gaussian"},
         ),
-        (
-            "noise must be laplace or gaussian",
-            {"family": "normal", "variance": 1, "bounds": (0, 1), "noise": "geometric"},
-        ),
-        ("family must be multinomial for k-norm noise", {"noise": "k-norm"}),
-        ("outside must be drop or clamp", {"outside": "ignore"}),
-        ("noisy_statistics must be finite, of shape", {"y": [1.0, 2.0]}),
-        ("noisy_statistics must be finite", {"y": np.nan}),
         ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
         ("y must be an array of real numbers", {"y": "12"}),
         (
@@ -473,9 +371,7 @@ def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
     ],
 )
 def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes):
-    with pytest.raises(ValueError, match=message) as caught:
-        release(**changes)
-    assert "\n" not in str(caught.value)
+    assert_refused(lambda: release(**changes), message)
 
 
 @pytest.mark.parametrize(
@@ -491,17 +387,7 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("data must have shape", {"records": 1}),
         ("data must have shape .n,., n >= 1, got .0,.", {"records": []}),
         ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
-        (
-            "prior must have 2 numbers, got",
-            {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)},
-        ),
         ("data must be finite numbers >= 0 for", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
-        ("family must be one of", {"family": "cauchy"}),
-        ("prior .*must be", {"prior": (0, 1)}),
-        ("epsilon must be a finite number > 0", {"epsilon": -1.0}),
-        ("bounds must be None", {"bounds": (0, 1)}),
-        ("bounds must be two numbers", {"family": "normal", "variance": 1}),
-        ("outside must be drop or clamp", {"outside": None}),
         ("bounds must be at most 1e\\+50", {"family": "normal", "variance": 1, "bounds": (-1e51, 0)}),
         ("got masked entries", {"records": np.ma.array([0, 1, 1], mask=[0, 1, 0])}),
         ("invalid value in row 1", {"records": [0, 10**400]}),
@@ -548,17 +434,6 @@ def test_invalid_arguments_are_refused_before_any_draw_without_data(message, cha
         assert "48213" not in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", ["a", -1, 1.5, np.nan, True, [1]])
-def test_seeds_of_rehearsals_are_integers(seed):
-    for release in (
-        lambda: private_posterior([0, 1], "binomial", (1, 1), 1.0, rehearsal_seed=seed),
-        lambda: publish_sums("binomial", [0, 1], 1.0, rehearsal_seed=seed),
-        lambda: publish_counts("geometric", [3, 4], 1.0, rehearsal_seed=seed),
-    ):
-        with pytest.raises(ValueError, match="rehearsal_seed must be an integer >= 0"):
-            release()
-
-
 @pytest.mark.filterwarnings("error")
 def test_extreme_priors_and_bounds_give_finite_posteriors():
     """A concentrated Beta prior has the standard deviation of a Beta distribution, not a rounding error."""
@@ -580,16 +455,6 @@ def test_drawn_posterior_equals_statistics_of_its_draws():
     assert np.isin(posterior.sample(RNG, 50), pooled).all()
 
 
-def test_monte_carlo_error_grows_with_autocorrelation():
-    """For an AR(1) process with coefficient 0.9, the Monte Carlo error is √19 times that of independent draws."""
-    rng, draws = np.random.default_rng(6), np.empty((4, 5_000))
-    value = rng.normal(size=4)
-    for i in range(5_000):
-        value = 0.9 * value + np.sqrt(1 - 0.81) * rng.normal(size=4)
-        draws[:, i] = value
-    assert DrawnPosterior(draws).mcse() == pytest.approx(np.sqrt(19 / draws.size), rel=0.2)
-
-
 @pytest.mark.parametrize("name", PRIORS)
 def test_draws_are_converted_for_arviz(name):
     found = rehearse(name)
@@ -602,8 +467,7 @@ def test_draws_are_converted_for_arviz(name):
     assert tree.posterior.attrs["guarantee"] == "none (rehearsal)"
     np.testing.assert_array_equal(tree.observed_data.release, found.release)
     if found.method == "exact":
-        with pytest.raises(ValueError, match="rng must be a numpy Generator for an exact posterior"):
-            found.to_arviz()
+        assert_refused(lambda: found.to_arviz(), "rng must be a numpy Generator for an exact posterior")
     else:
         np.testing.assert_array_equal(found.to_arviz().posterior["mean"], found.distribution.draws[..., 0])
 
@@ -616,8 +480,7 @@ def test_results_are_numbers_for_a_scalar_and_arrays_for_a_vector(name):
         assert all(isinstance(result, float) for result in results)
     else:
         assert {np.shape(result) for result in results} == {np.shape(found.mean())}
-        with pytest.raises(ValueError, match="the last axis of theta must have one value each for"):
-            found.cdf(0.5)
+        assert_refused(lambda: found.cdf(0.5), "the last axis of theta must have one value each for")
 
 
 @pytest.mark.parametrize("name", PRIORS)

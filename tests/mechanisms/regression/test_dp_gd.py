@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mechanisms.core.conversions import concentrated_epsilon
+from mechanisms.regression.adassp import AdaSSP
 from mechanisms.regression.binagg import BinnedRegression
 from mechanisms.regression.dp_gd import _BURN_IN, _STEPS, NoisyDescent, clipped_sums
-from tests.mechanisms.regression.scaled_records import coverage, least_squares, records_of
+from tests.mechanisms.refusals import assert_refused
+from tests.mechanisms.regression.scaled_records import coverage, gram_from, least_squares, records_of
 
 
 @pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
@@ -76,13 +78,6 @@ def test_noise_has_its_variance():
     assert abs(squares.var() / method.stds[2] ** 2 - 1.0) < 5 * error
 
 
-def test_intervals_cover():
-    """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = NoisyDescent.calibrated(2, 1.0, 1e-6), np.sqrt(0.95 * 0.05 / 300)
-    assert (coverage(method, method, np.asarray) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho), np.asarray)[1:] < 0.93 - 5 * error).all()
-
-
 @pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 3)), np.zeros(2), np.full((9, 2), 1.5)])
 @pytest.mark.parametrize("release", [NoisyDescent, BinnedRegression])
 def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, records):
@@ -90,6 +85,17 @@ def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, re
         release.calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
 
 
-def test_invalid_delta_is_refused():
-    with pytest.raises(ValueError, match="delta"):
-        NoisyDescent.calibrated(2, 1.0, 0.0)
+@pytest.mark.parametrize(
+    ("kind", "epsilon", "data_of"),
+    [(AdaSSP, 3.0, gram_from), (BinnedRegression, 1.0, np.asarray), (NoisyDescent, 1.0, np.asarray)],
+)
+def test_intervals_cover(kind, epsilon, data_of):
+    """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
+    method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 150)
+    assert (coverage(method, method, data_of) > 0.93 - 5 * error).all()
+    assert (coverage(method, replace(method, rho=100 * method.rho), data_of)[1:] < 0.93 - 5 * error).all()
+
+
+@pytest.mark.parametrize("kind", [AdaSSP, BinnedRegression, NoisyDescent])
+def test_invalid_delta_is_refused(kind):
+    assert_refused(lambda: kind.calibrated(2, 1.0, 0.0), "delta")

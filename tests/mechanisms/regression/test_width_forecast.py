@@ -154,28 +154,6 @@ def test_variance_of_correlated_features_is_that_of_noisy_normal_equations(corre
     np.testing.assert_allclose(errors.std(axis=0), np.sqrt(variance), rtol=0.06)
 
 
-def test_variance_of_a_slope_is_that_of_noisy_normal_equations():
-    """Least squares on a noisy Gram matrix of many records has the variance of the formula."""
-    box, n, rng = PublicBox.of({"a": (-1, 1), "b": (-1, 1), "y": (-1, 1)}), 1_000_000, np.random.default_rng(1)
-    noise = calibrated_gram_noise("laplace", 3, 1.0)
-    centres, spreads, slopes = np.array([0.2, -0.1]), np.array([0.3, 0.2]), np.full(2, 0.5 / np.sqrt(2))
-    mu = np.array([*centres, 0.3])
-    psi = np.diag([*spreads**2, 0.04])
-    psi[:2, 2] = psi[2, :2] = spreads**2 * slopes
-    psi[2, 2] += (spreads**2 * slopes**2).sum()
-    exact = np.zeros((4, 4))
-    exact[0, 0], exact[0, 1:], exact[1:, 0] = n, n * mu, n * mu
-    exact[1:, 1:] = n * (psi + np.outer(mu, mu))
-    noisy = exact + noise.sample(rng, 4_000)
-    errors = np.linalg.solve(noisy[:, :3, :3], noisy[:, :3, 3:])[:, 1:, 0] - slopes
-    guess = {name: (c - np.sqrt(3) * s, c + np.sqrt(3) * s) for name, c, s in zip("ab", centres, spreads, strict=True)}
-    guess["y"] = (0.3 - 0.4, 0.3 + 0.4)  # its spread is above 0.2, and its centre 0.3
-    both = [forecast_widths(box, size, noise, guess).low[1:] for size in (n, 10**14)]
-    variance = (both[0] / 3.92) ** 2 - 0.04 / (n * spreads**2)  # without that of the records
-    np.testing.assert_allclose(errors.std(axis=0), np.sqrt(variance), rtol=0.06)
-    np.testing.assert_allclose(both[1], 3.92 * 0.2 / (1e7 * spreads), rtol=1e-3)
-
-
 def test_width_of_an_unknown_slope_does_not_depend_on_the_prior():
     """The quantile of t₂ at p is (2p − 1)·√(2/(4p(1 − p)))."""
     assert unknown_width(0.95) == pytest.approx(2 * 0.95 * np.sqrt(2 / (4 * 0.975 * 0.025)))

@@ -14,6 +14,7 @@ import pytest
 
 from mechanisms import ConcentratedGuarantee, Guarantee, LedgerFile, Neighbouring, Status
 from mechanisms.release import Loss
+from tests.mechanisms.refusals import assert_refused
 
 ADDED = Neighbouring.ADD_OR_REMOVE_ONE
 
@@ -39,16 +40,13 @@ def test_budgets_of_delta_are_pairs_or_text(tmp_path, budget):
     "budget", ["", "much", "3:", (), (1, 0, 0), [3], {}, True, 0, -1, np.inf, 10**400, (1, 1), "1:-1"]
 )
 def test_invalid_budgets_are_refused(tmp_path, budget):
-    with pytest.raises(ValueError, match="budget must be"):
-        LedgerFile(tmp_path / "l", budget)
+    assert_refused(lambda: LedgerFile(tmp_path / "l", budget), "budget must be")
 
 
 @pytest.mark.parametrize("arguments", [(3,), (b"l",), (None,)])
 def test_invalid_paths_and_labels_are_refused(arguments):
-    with pytest.raises(ValueError, match="the path of a ledger must be"):
-        LedgerFile(*arguments)
-    with pytest.raises(ValueError, match="label must be a string, got 3"):
-        LedgerFile("l", label=3)
+    assert_refused(lambda: LedgerFile(*arguments), "the path of a ledger must be")
+    assert_refused(lambda: LedgerFile("l", label=3), "label must be a string, got 3")
 
 
 def test_guarantees_that_a_ledger_cannot_add_are_refused(tmp_path):
@@ -136,8 +134,7 @@ def test_odd_files_are_refused_or_read(tmp_path):
     LedgerFile(path, budget=4).spend(Guarantee(1.0), "release")
     assert LedgerFile(path).check().epsilon == 3
     path.write_text('{"budget": 1e999999999}\n')
-    with pytest.raises(ValueError, match="must be a JSON object"):
-        LedgerFile(path).check(Guarantee(1.0))
+    assert_refused(lambda: LedgerFile(path).check(Guarantee(1.0)), "must be a JSON object")
     os.mkfifo(tmp_path / "pipe")
     for use in (lambda ledger: ledger.check(), lambda ledger: ledger.spend(Guarantee(1.0), "release")):
         with pytest.raises(ValueError, match=r"cannot use the ledger .*: not a regular file"):

@@ -7,6 +7,7 @@ import pytest
 
 from mechanisms.core.noise import EXACT, Noise
 from mechanisms.tables import crossed_posterior, dirichlet_multinomial, negative_binomial, poisson, uniform
+from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.tables.test_enumeration import log_weight
 
 GAUSSIAN, GEOMETRIC = Noise("gaussian", 1.5), Noise("geometric", 1.0)
@@ -66,8 +67,7 @@ def test_crossed_margins_equal_enumeration(prior, n, most):
     ],
 )
 def test_bad_input_is_refused(measurements, prior, n, message):
-    with pytest.raises(ValueError, match=message):
-        crossed_posterior((2, 2), measurements, prior, np.random.default_rng(1), n=n)
+    assert_refused(lambda: crossed_posterior((2, 2), measurements, prior, np.random.default_rng(1), n=n), message)
 
 
 @pytest.mark.parametrize(

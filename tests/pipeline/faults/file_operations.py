@@ -1,18 +1,109 @@
-"""Disturbances of file operations: slow renames, transient errors, short leases, and writes lost in a power failure."""
+"""Faults of file operations: crashes, transient errors, slow renames, short leases, power failures and damage."""
 
 import errno
 import hashlib
 import json
+import os
 import random
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from pipeline.faults import ObjectStoreError
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.sessions import lease as lease_module
+
+_HEARTBEAT = "dpstudies-heartbeat"  # writes to this folder depend on time and are not counted
+
+
+class Permanently:
+    """Replacement of methods until the process ends, in place of ``pytest.MonkeyPatch``."""
+
+    setattr = staticmethod(setattr)
+
+
+class CrashError(Exception):
+    """Simulated end of the process."""
+
+
+def crash() -> None:
+    raise CrashError
+
+
+def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
+    """Let the first `number` file operations succeed, and call `end` in place of all later ones.
+
+    Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write
+    leaves half of its content. Unflushed data are not lost, because the machine keeps running.
+
+    Parameters
+    ----------
+    patch : pytest.MonkeyPatch, or an object with a ``setattr`` method
+        Object that replaces methods of `LocalFiles`.
+    number : int
+        Number of operations that succeed.
+    end : callable
+        Function that does not return.
+    once : bool
+        Call `end` for one operation only, after which the process continues.
+
+    Returns
+    -------
+    list of str
+        Completed operations; the list grows during the test.
+    """
+    done: list[str] = []
+    ended: list[str] = []
+    lock = threading.Lock()  # the counter is shared by worker threads
+    write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
+
+    def step(name: str, before: Callable[[], Any] = lambda: None) -> None:
+        if threading.current_thread().name == _HEARTBEAT or (once and ended):
+            return
+        with lock:
+            if len(done) == number:
+                before()
+                ended.append(name)
+                end()
+            done.append(name)
+
+    def write_or_end(files: LocalFiles, content: bytes) -> str:
+        step("write", lambda: write(files, content[: len(content) // 2]))
+        return write(files, content)
+
+    def rename_or_end(files: LocalFiles, temporary: str, key: str) -> None:
+        step(f"rename {key}")
+        rename(files, temporary, key)
+
+    def remove_or_end(files: LocalFiles, keys: Any) -> None:
+        for key in keys:
+            step(f"remove {key}")
+            remove(files, [key])
+
+    def flush_or_end(files: LocalFiles, paths: Any) -> None:
+        step("flush")
+
+    patch.setattr(LocalFiles, "write_temporary", write_or_end)
+    patch.setattr(LocalFiles, "rename", rename_or_end)
+    patch.setattr(LocalFiles, "remove", remove_or_end)
+    patch.setattr(LocalFiles, "flush", flush_or_end)
+    return done
+
+
+def flip(chunk: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)
+
+
+def cut(chunk: Path) -> None:
+    """Remove the second half of a file."""
+    os.truncate(chunk, chunk.stat().st_size // 2)
 
 
 def disturb(
@@ -35,7 +126,7 @@ def disturb(
         Folder shared by all processes, which records renames until a flush; see `lose_power`.
     """
     if unsynced:
-        _note_unsynced(Path(unsynced))
+        note_unsynced(Path(unsynced), Permanently)
     if renames_take:
         _before("rename", lambda: time.sleep(random.uniform(0, renames_take)))
     if fails_every:
@@ -65,10 +156,10 @@ def disturb(
         lease_module.LEASE_SECONDS, lease_module.HEARTBEAT_SECONDS = lease, lease / 10
 
 
-def lose_power(unsynced: Path, rng: random.Random) -> int:
+def lose_power(unsynced: Path, rng: random.Random, part: Callable[[str], bool] = lambda path: True) -> int:
     """Undo a random subset of the renames that were not flushed; files with unflushed content may become empty.
 
-    All writing processes must have been killed before.
+    All writing processes must have been killed before. Only files whose path is in a `part` are changed.
 
     Returns
     -------
@@ -79,7 +170,9 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
         path, before, is_durable, written = json.loads(note.read_text())
         note.unlink()
-        if not Path(path).is_file() or _digest(Path(path)) != written:  # replaced by an undisturbed process
+        if (
+            not part(path) or not Path(path).is_file() or _digest(Path(path)) != written
+        ):  # replaced by an undisturbed process
             continue
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
         n_lost += fate != "kept"
@@ -90,7 +183,8 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     return n_lost
 
 
-def _note_unsynced(folder: Path) -> None:
+def note_unsynced(folder: Path, patch: Any) -> None:
+    """Note renames in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
     write, rename, flush, sync = (
@@ -120,8 +214,10 @@ def _note_unsynced(folder: Path) -> None:
         sync(files, path)
         durable.add(path)
 
-    LocalFiles._write_temporary, LocalFiles._rename = noted_write, noted_rename
-    LocalFiles.flush, LocalFiles.sync = noted_flush, noted_sync
+    patch.setattr(LocalFiles, "_write_temporary", noted_write)
+    patch.setattr(LocalFiles, "_rename", noted_rename)
+    patch.setattr(LocalFiles, "flush", noted_flush)
+    patch.setattr(LocalFiles, "sync", noted_sync)
 
 
 def _digest(path):
