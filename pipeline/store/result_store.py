@@ -171,12 +171,18 @@ def _look(path: str | os.PathLike[str], session: str | None = None) -> tuple[Fil
 
 def open_complete(store: str | os.PathLike[str]) -> ResultStore:
     """Open a store, and require that its creation was finished."""
-    opened, path = ResultStore.open(store), os.fspath(store)
+    opened = ResultStore.open(store)
+    require_complete(opened, store)
+    return opened
+
+
+def require_complete(opened: ResultStore, store: str | os.PathLike[str]) -> None:
+    """Raise `IncompleteStoreError`, with the path that the user named, if the creation of a store was interrupted."""
+    path = os.fspath(store)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the creation of the store {path} was interrupted; finish it with: {command('resume', path)}"
         )
-    return opened
 
 
 def _require_writable_parent(url: str) -> None:

@@ -1,5 +1,6 @@
 """Tests of verification: changed, truncated and lost files are detected, and repairs make their blocks pending."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,19 @@ import zarr
 from pipeline import resume
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
-from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import (
+    BadInputError,
+    BusyStoreError,
+    IncompleteStoreError,
+    StoreAccessError,
+    UnreadableStoreError,
+)
+from pipeline.faults import retried
 from pipeline.runs.verify import verify
 from pipeline.store import health
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store
+from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
@@ -207,6 +216,25 @@ def test_reading_passes_other_errors_through(store_copy):
     store = ResultStore.open(store_copy)
     with pytest.raises(BadInputError, match="mine"), reading(store):
         raise BadInputError("mine")
+
+
+def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
+    """The error of a worker names the store and the cause, which the driver does not repeat."""
+    read = LocalFiles._read
+
+    def fail(files, key):
+        if key.startswith("single/status/c/"):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(files, key)
+
+    monkeypatch.setattr(LocalFiles, "_read", fail)
+    monkeypatch.setitem(retried.__kwdefaults__, "waits", ())
+    before = file_stamps(store_copy)
+    with pytest.raises(StoreAccessError) as caught:
+        checked(ResultStore.open(store_copy), sample=0)
+    expected = f"cannot read the store {store_copy}: [Errno 5] Input/output error; nothing was changed"
+    assert str(caught.value) == expected
+    assert file_stamps(store_copy) == before
 
 
 def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
