@@ -1,9 +1,10 @@
-"""Zarr stores of results; `result_store` opens and describes one, and all else takes it.
+"""Zarr stores of results; `result_store` opens and describes a store, and the other modules take it.
 
-It promises to others: a block is pending or committed as a whole, whatever process dies; what `read`, `scan` and
-`datasets` return was committed, and they write nothing; `commit` writes blocks, and only in the session that `sessions`
-lets write. `creation` makes and extends a store by `layout`; `health` repairs one if asked, and `copies` makes others.
-`codec` alone knows bytes, and `files` alone the folder or object store, so that plain xarray reads every store.
+It guarantees that a block is pending or committed as a whole, whenever a process is killed. `read`, `scan` and
+`datasets` return committed trials only, and write nothing. `commit` writes blocks, only in the session to which
+`sessions` gives access; `creation` and `layout` create and extend a store; `health` repairs a store if asked; `copies`
+writes other stores. Only `codec` encodes chunks, and only `files` accesses folders and object stores; plain xarray
+reads every store.
 """
 
 from pipeline.errors import BadInputError
