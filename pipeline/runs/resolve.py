@@ -16,7 +16,8 @@ from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
 from pipeline.redact import text_of
 from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.requested import read_goal
+from pipeline.store.scan.states import count_by_status
+from pipeline.store.sessions.recorded_goal import read_goal
 
 _DIGITS = 12  # number of digits of a hash in messages
 
@@ -126,7 +127,7 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
     record, now = _last_record(store), source.sha256
     if now is None or not _is_edited(record, source) or not store.complete:
         return
-    if any(store.count(panel)[Status.OK] for panel in store.spec["panels"]):
+    if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
         name = shlex.quote(source.reference or "")
         recorded = record["study_file_sha256"]
         raise BadInputError(

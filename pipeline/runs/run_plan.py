@@ -29,7 +29,8 @@ from pipeline.runs.resolve import (
     study_of,
 )
 from pipeline.store.result_store import ResultStore, find_to_change, open_to_change
-from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, read_goal
+from pipeline.store.scan.requested import RequestedTrials
+from pipeline.store.sessions.recorded_goal import RecordedGoal, read_goal
 from pipeline.store.sessions.records import number_of
 
 

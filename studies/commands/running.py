@@ -368,7 +368,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
 def _describe_kept(store: str, remedy: str) -> str:
     """Return the number of stored trials after an interruption, and the next command or a remedy."""
     from pipeline.store.result_store import ResultStore
-    from pipeline.store.scan.requested import read_goal
+    from pipeline.store.sessions.recorded_goal import read_goal
 
     opened = ResultStore.open(store) if ResultStore.exists(store) else None
     if opened is None or not opened.complete:

@@ -14,6 +14,7 @@ from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
+from pipeline.store.scan.states import count_by_status
 from tests.pipeline.helpers import make_study
 
 
@@ -39,9 +40,11 @@ def test_a_run_counts_the_evaluations_of_its_store(tmp_path):
 
     study = study_of()
     store = pipeline.run(study, tmp_path / "s.zarr", progress=progress)
-    assert shown[0] == PendingWork(study, None).n_evaluations == sum(total_by_kind([store.count("p")])) == 100
+    assert (
+        shown[0] == PendingWork(study, None).n_evaluations == sum(total_by_kind([count_by_status(store, "p")])) == 100
+    )
     assert sum(shown) == 0
-    assert store.count("p")[Status.NOT_APPLICABLE] == 20
+    assert count_by_status(store, "p")[Status.NOT_APPLICABLE] == 20
 
 
 def test_the_first_work_samples_the_cells_of_every_panel():

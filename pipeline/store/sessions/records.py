@@ -17,6 +17,8 @@ from pipeline.store.layout.root import seal, unseal
 from pipeline.store.sessions.provenance import now
 
 SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
+REQUESTED = "asked"
+"""Key of the numbers of trials asked for in the record of a session."""
 _IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
 _NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
 _TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
