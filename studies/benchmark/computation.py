@@ -15,7 +15,7 @@ from pipeline.declare.study import differences
 from pipeline.errors import command, unknown
 from pipeline.runs.options import RunOptions
 from pipeline.runs.run_plan import RunPlan, plan_run
-from pipeline.stores.store import ResultStore, open_complete
+from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
 from studies.folders import store_path
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pipeline import Criteria, Panel, Status
 from pipeline.declare.factors import format_value, format_values
 from pipeline.results.conversions import stored_audits
-from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore
 from studies.styles import not_private
 
 Array = NDArray[np.float64]

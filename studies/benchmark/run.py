@@ -7,7 +7,7 @@ from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.runs.run import carry_out
 from pipeline.runs.run_plan import RunPlan
-from pipeline.stores.store import ResultStore
+from pipeline.store.result_store import ResultStore
 from studies.benchmark.computation import BenchmarkRun
 from studies.benchmark.panel_trials import PanelTrials, read_trials
 from studies.benchmark.results import BenchmarkResults, compare_methods

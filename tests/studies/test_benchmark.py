@@ -8,8 +8,8 @@ import pytest
 
 import pipeline
 from pipeline import Scale
-from pipeline.stores.results import open_panel
-from pipeline.stores.store import ResultStore
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore
 from studies import STUDIES
 from studies.benchmark import computation
 
