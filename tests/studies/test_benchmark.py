@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,3 +211,30 @@ def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, mo
     assert code == 0
     assert re.search(r"private-mcmc +simulated +\d of \d", out)
     assert "declared by the method, and not audited" in (folder / "draws/benchmark-my_draw.html").read_text()
+
+
+def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatch):
+    tables = {"k": (10,), "epsilon": (1.0,), "noise": ("geometric",), "algorithm": ("tree", "naive")}
+    regressions = {
+        "n": {"calibration": (10,), "one-feature": (1_000,)},
+        "epsilon": {"one-feature": (1.0,)},
+        "track": ("pure",),
+        "records": {"one-feature": ("inside",)},
+        "algorithm": ("normal-covariates", "naive"),
+    }
+    with_quick(
+        monkeypatch,
+        noisy_tables=Scale(20, ("mechanisms",), tables),
+        regression_inference=Scale(30, ("calibration", "one-feature"), regressions),
+    )
+    for kind in ("table", "regression"):
+        assert command("new", kind, f"my_{kind}")[0] == 0
+    code, out, _ = command("benchmark", "my_table.py", "--store", "table")
+    assert (code, "20 trials of my_table are ok, 0 failed." in out) == (0, True)
+    assert re.search(r"noisy-tables +mechanisms +2 of 3 +undecided +1\.\d+ ± 0\.\d+ ", out)
+    code, out, _ = command("benchmark", "my_regression.py", "--store", "regression")
+    assert code == 1  # the example is not calibrated for 10 records
+    assert re.search(r"regression-inference +calibration +not calibrated ", out)
+    page = Path("regression/benchmark-my_regression.html").read_text()
+    assert re.search(r"normal-covariates</th><td[^>]*>1 of 1</td><td[^>]*>not tested</td><td[^>]*>1</td>", page)
+    assert re.search(r"my_regression</th><td[^>]*></td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page)
