@@ -10,7 +10,7 @@ from pipeline import Status
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 from pipeline.errors import command
-from pipeline.store.commit import cause_of, without_rerun
+from pipeline.store.codec.error_texts import cause_of, without_rerun
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 

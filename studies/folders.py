@@ -23,8 +23,8 @@ COSTS = Path(__file__).with_name("costs.json")
 
 
 def read_costs(scale: str) -> dict[str, dict[str, float]] | None:
-    """Return seconds per evaluation by study and panel at a scale; None if a study of another package has none."""
-    costs: dict[str, dict[str, float]] = json.loads(COSTS.read_text())[scale]
+    """Return seconds per evaluation by study and panel at a scale; None if a study has none."""
+    costs: dict[str, dict[str, float]] = json.loads(COSTS.read_text()).get(scale, {})
     return costs if set(STUDIES) <= set(costs) else None
 
 

@@ -46,9 +46,9 @@ def list_releases() -> str:
         if command.callback is not None and "rehearsal" in inspect.signature(command.callback).parameters
     ]
     return (
-        f"Only {_join(functions)}, and the commands {_join(commands)} of `dpstudies` release real data. OpenDP draws their "
-        "noise exactly, but for the scale and the centre of the method `quantile-centred`, which this package draws with a "
-        "negligible error."
+        f"Only {_join(functions)}, and the commands {_join(commands)} of `dpstudies` release real data. OpenDP draws "
+        "their noise exactly, but for the scale and the centre of the method `quantile-centred`, which this package "
+        "draws with a negligible error."
     )
 
 

@@ -302,6 +302,11 @@ class Mechanism(Entry):
     sampler: SampleCounts | None = field(default=None, repr=False)
 
     @property
+    def kind(self) -> str:
+        """Kind of methods that studies of counts accept from users."""
+        return "counts"
+
+    @property
     def is_private(self) -> bool:
         """True if the mechanism has a guarantee."""
         return self.guarantee(1.0, 0.5) is not None

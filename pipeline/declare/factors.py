@@ -368,6 +368,13 @@ class Method:
         True for a method whose numbers differ when it is evaluated again, such as a program without a seed. Other
         methods are evaluated twice in one process before a run, and refused if they differ; `verify` finds numbers that
         differ between processes. The note states it, and its stored numbers are not compared with recomputed ones.
+    supports : callable, optional
+        ``(cell, setting) -> bool``: False if the method does not apply to a cell; called after `Panel.validate`. Not
+        part of the spec.
+    is_added : bool
+        True for a method of a user that `Study.with_methods` added to those of the panel. Not part of the spec.
+    code : str
+        SHA-256 of the code of the file of an added method, by which a store recognises that it was edited.
     """
 
     name: str
@@ -379,9 +386,13 @@ class Method:
     audit: Callable[[Any], Mapping[str, Any]] | None = field(default=None, repr=False)
     stream_key: str | None = None
     unseeded: bool = False
+    supports: Callable[[Mapping[str, Value], Mapping[str, Value]], bool] | None = field(default=None, repr=False)
+    is_added: bool = False
+    code: str = ""
 
     def __post_init__(self) -> None:
         require_text("the name of a method", self.name)
         require_types(self, uses=[str], version=int, note=str, stream_key=str | None, unseeded=bool)
+        require_types(self, is_added=bool, code=str)
         if self.unseeded and _UNSEEDED not in self.note:
             object.__setattr__(self, "note", f"{self.note} {_UNSEEDED}".strip())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -76,6 +76,18 @@ class Setting:
         return {**self.values, **({} if method_dim is None else {method_dim: self.method.name})}
 
 
+class AddedMethod(Protocol):
+    """Method of a user that `Study.with_methods` adds to panels; kinds are declared by studies."""
+
+    @property
+    def name(self) -> str:
+        """Label in the store, and role of its random streams."""
+
+    @property
+    def kind(self) -> str:
+        """Key of `Panel.accepts`."""
+
+
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
 ) -> list[dict[str, Any]]:
@@ -130,6 +142,9 @@ class Panel:
         `setting` maps the factors of the method, the constants and, if present, `method_dim` to their values.
     evaluate : callable
         Function that evaluates several settings on the same data, by default one after the other.
+    accepts : mapping of str to callable
+        Kind of method of a user -> function that takes such a method and returns the `Method` of the panel. Not part
+        of the spec.
     """
 
     name: str
@@ -152,6 +167,7 @@ class Panel:
     evaluate: Callable[[Any, Sequence[tuple[Method, Mapping[str, Value]]], Sequence[Streams]], list[dict[str, Any]]] = (
         field(default=evaluate_each, repr=False)
     )
+    accepts: Mapping[str, Callable[[Any], Method]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         require_name("the name of a panel", self.name)
@@ -266,6 +282,16 @@ class Panel:
                 changed[role] = tuple(axis.with_values(values) if axis.name == name else axis for axis in axes)
         return replace(self, **changed)
 
+    def with_method(self, added: AddedMethod, code: str = "") -> "Panel":
+        """Return the panel with a method of a user, of a kind that it accepts."""
+        method = replace(self.accepts[added.kind](added), is_added=True, code=code)
+        return replace(self, methods=(*self.methods, method))
+
+    def with_codes(self, codes: Mapping[str, str]) -> "Panel":
+        """Return the panel with other hashes of the code of methods, by name."""
+        methods = (replace(method, code=codes.get(method.name, method.code)) for method in self.methods)
+        return replace(self, methods=tuple(methods)) if codes else self
+
     def with_more(self, name: str, values: tuple[Any, ...], declared: "Panel") -> "Panel":
         """Return the panel with further values of a factor, or methods of the declared panel, if it has the name."""
         grid = {axis.name: axis for axis in (*self.factors, *self.method_axes)}
@@ -300,9 +326,16 @@ class Panel:
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
         """Return True if a setting applies to a cell; raise BadInputError for values out of their domain."""
+        return self._ask(cell, setting, self.validate) and self.supports(cell, setting)
+
+    def supports(self, cell: Cell, setting: Setting) -> bool:
+        """Return True if the method of a setting supports a cell, whose values need not be in their domain."""
+        return setting.method.supports is None or self._ask(cell, setting, setting.method.supports)
+
+    def _ask(self, cell: Cell, setting: Setting, function: Callable[..., bool]) -> bool:
         fixed = self.fixed_values
         try:
-            return self.validate({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
+            return function({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
             raise BadInputError(f"{', '.join([f'panel {self.name}', *format_values(cell)])}: {error}") from error
 
@@ -321,6 +354,7 @@ class Panel:
             "methods": {
                 method.name: {"version": method.version, "uses": list(method.uses)}
                 | ({"unseeded": True} if method.unseeded else {})
+                | ({"code": method.code} if method.code else {})
                 for method in self.methods
             },
             "method_order": [method.name for method in self.methods],

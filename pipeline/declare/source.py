@@ -8,33 +8,29 @@ package, or if the user has run the same file before (`StudySource.is_trusted`).
 """
 
 import ast
-import errno
 import hashlib
 import importlib
 import inspect
+import json
 import os
 import re
-import stat
 import sys
-import threading
-import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from pipeline.declare.importing import PREFIX, append_to_path, import_content, module_file
+from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
+from pipeline.declare.importing import append_to_path, import_content, module_file
+from pipeline.declare.method_files import METHODS, MethodFile, paths_of_modules
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import BadInputError, command, unknown
-from pipeline.faults import is_interrupt
-from pipeline.redact import encodable, redact_text, text_of
+from pipeline.redact import encodable
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,19 @@ class StudySource:
     reference: str | None
     content: str | None = None
     pickled: bytes | None = None  # study, sent to workers but never stored
+    methods: tuple[MethodFile, ...] = ()  # of a user, which are added to those of the study
 
     def load(self) -> Study:
-        """Return the study as declared in its code, which is imported once per process."""
-        with _loading:
+        """Return the study as declared in its code, which is imported once per process, with the added methods."""
+        with loading:
             return _load(self)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of stores and sessions that identify the code of the study."""
         file = {} if self.sha256 is None else {"study_file_sha256": self.sha256, "study_code_sha256": self.code_sha256}
-        return {"study_reference": encodable(self.reference or ""), **file}
+        methods = {METHODS: json.dumps([method.record for method in self.methods])} if self.methods else {}
+        return {"study_reference": encodable(self.reference or ""), **file, **methods}
 
     @property
     def file(self) -> str | None:
@@ -71,21 +69,15 @@ class StudySource:
             return sha256(self.content)
         if self.reference is None or self.file is None or is_registered(self.reference):
             return None
-        return hashlib.sha256(_read_bytes(self.file, "study file")).hexdigest()
+        return hashlib.sha256(read_bytes(self.file, "study file")).hexdigest()
 
     @cached_property
     def code_sha256(self) -> str | None:
         """SHA-256 of the code in that file, without comments, blank lines, positions and docstrings."""
         if self.sha256 is None or self.file is None:
             return None
-        try:
-            tree = parse(self.content if self.content is not None else _read_bytes(self.file, "study file"))
-        except (SyntaxError, ValueError):
-            return self.sha256
-        for node in ast.walk(tree):
-            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-                del node.body[0]
-        return sha256(ast.dump(tree))
+        text = self.content if self.content is not None else read_bytes(self.file, "study file")
+        return code_sha256(text) or self.sha256
 
     @property
     def is_trusted(self) -> bool:
@@ -95,7 +87,9 @@ class StudySource:
         return any(is_trusted_file(digest, self.file) for digest in (self.sha256, self.code_sha256) if digest)
 
     def trust(self) -> None:
-        """Record that the user has run the study's file."""
+        """Record that the user has run the study's file, and those of added methods."""
+        for method in self.methods:
+            method.trust()
         for digest in (self.sha256, self.code_sha256):
             if digest is not None and self.file is not None:
                 trust_file(digest, self.file)
@@ -133,7 +127,7 @@ def stored_source(reference: str) -> StudySource:
     path = os.path.abspath(reference)
     if not os.path.exists(path):  # stores have escapes for names that are not in UTF-8
         path = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), path)
-    return StudySource(path, content=_read(path, "study file"))
+    return StudySource(path, content=read_text(path, "study file"))
 
 
 def enable_sibling_imports(source: StudySource) -> None:
@@ -158,12 +152,6 @@ def source_of(study: Study) -> StudySource:
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
-def parse(text: str | bytes) -> ast.Module:
-    """Return the syntax tree of Python source text, one at a time: Python 3.11 fails if two threads create trees."""
-    with _parsing:
-        return ast.parse(text)
-
-
 def functions_of(study: Study) -> Iterator[Any]:
     """Yield the functions of a study; a `functools.partial` is replaced by the function that it wraps."""
     for panel in study.panels:
@@ -178,8 +166,11 @@ def functions_of(study: Study) -> Iterator[Any]:
 
 def imported_from(path: str) -> str:
     """Return the file of the user whose content was imported from a path, or the path itself for other files."""
-    source = _from_files.get(os.path.basename(path).removesuffix(".py"))
-    return path if source is None or source.reference is None else source.reference
+    module = os.path.basename(path).removesuffix(".py")
+    source = _from_files.get(module)
+    if source is None or source.reference is None:
+        return paths_of_modules.get(module, path)
+    return source.reference
 
 
 def load_object(target: str) -> Any:
@@ -189,11 +180,11 @@ def load_object(target: str) -> Any:
     if module_name.endswith(".py"):
         path = os.path.abspath(module_name)
         append_to_path(os.path.dirname(path))
-        load = partial(import_content, _read(path, "file"))
+        load = partial(import_content, read_text(path, "file"))
     else:
         append_to_path(os.getcwd())
         load = partial(importlib.import_module, module_name)
-    with _naming(target), _loading:
+    with naming(target), loading:
         module = load()
     if not colon:
         raise BadInputError(f"an object of {module_name} must be named, got none; {_propose_audits(module, target)}")
@@ -204,24 +195,26 @@ def load_object(target: str) -> Any:
     return getattr(module, name)
 
 
-_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _ESCAPED = re.compile(r"\\u(d[89a-f][0-9a-f]{2})")
-# Imports change `sys.modules`, which is global, and so are their locks and the sources of imported files, by the name
-# of the module, which contains the hash of the file; only `_load` adds to them.
-_loading = threading.RLock()
-_parsing = threading.Lock()
+# Sources of imported files by the name of the module, which contains the hash of the file; only `_load` adds to them.
+# They are global, as is `sys.modules`, which imports change.
 _from_files: dict[str, StudySource] = {}
 
 
 @lru_cache(maxsize=32)  # a study is imported or unpickled once per process
 def _load(source: StudySource) -> Study:
+    if source.methods:
+        extended = _load(replace(source, methods=()))
+        for file in source.methods:
+            extended = extended.with_methods(file.load(), code=file.code)
+        return extended
     if source.pickled is not None:
         return cloudpickle.loads(source.pickled)
     if source.reference is None:
         raise BadInputError("the study exists only in the program that declared it; name its file with --study")
     module_name, _, attribute = source.reference.partition(":")
     attribute = "STUDY" if source.content is not None else attribute
-    with _naming(f"the study {source.reference}"):
+    with naming(f"the study {source.reference}"):
         if source.content is None:
             module = importlib.import_module(module_name)
         else:
@@ -268,42 +261,3 @@ def _propose_audits(module: Any, path: str) -> str:
 
 
 _AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")
-
-
-@contextmanager
-def _naming(label: str) -> Iterator[None]:
-    """Convert errors of imported code to `BadInputError`, with the line of a study file that raises."""
-    try:
-        yield
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
-        raise BadInputError(
-            redact_text(f"cannot load {label}{_place(error)}: {type(error).__name__}: {text}")
-        ) from error
-
-
-def _place(error: BaseException) -> str:
-    """Return the line of a study file at which an error was raised, for the end of its path; empty for other files."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if PREFIX in frame.filename]
-    if isinstance(error, SyntaxError) and PREFIX in (error.filename or ""):
-        lines.append(error.lineno)
-    return f", line {lines[-1]}" if lines else ""
-
-
-def _read(path: str, label: str) -> str:
-    """Return the content of a source file with its original line ends, so that its hash is that of the file."""
-    try:
-        return _read_bytes(path, label).decode()
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"the {label} {path} must be UTF-8: {error}") from error
-
-
-def _read_bytes(path: str, label: str) -> bytes:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
-            raise OSError(errno.EINVAL, "not a regular file")
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-        raise BadInputError(f"cannot read the {label} {path}: {getattr(error, 'strerror', error)}") from error

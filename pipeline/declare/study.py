@@ -9,8 +9,8 @@ from itertools import islice, product
 from typing import Any
 
 from pipeline.declare.claims import Claim, Erratum
-from pipeline.declare.factors import MAX_VALUES, require_integer, require_text, require_types
-from pipeline.declare.panel import MAX_TRIALS, Panel
+from pipeline.declare.factors import MAX_VALUES, require_integer, require_name, require_text, require_types
+from pipeline.declare.panel import MAX_TRIALS, AddedMethod, Panel
 from pipeline.errors import BadInputError, require_known, unknown
 
 
@@ -158,7 +158,8 @@ class Study:
             `values` which no other panel has, or, if there are none, all panels without `Panel.on_demand`.
         values : mapping of str to iterable, or to a mapping of str to iterable
             New values of factors, outputs, constants or the list of methods, in each kept panel that has the name, or
-            by panel; panels that a mapping does not name keep their values.
+            by panel; panels that a mapping does not name keep their values. A list of methods without an added one
+            (`with_methods`) keeps all added ones.
         check : bool
             False to omit the check of each setting in each cell.
 
@@ -184,13 +185,76 @@ class Study:
             by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, _several(new))
             require_known(f"panel with {name}", by_name, having)
             kept = tuple(
-                panel.with_values(name, _several(by_name[panel.name])) if panel.name in by_name else panel
+                panel.with_values(name, _with_added(panel, name, _several(by_name[panel.name])))
+                if panel.name in by_name
+                else panel
                 for panel in kept
             )
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed).with_trials(by_panel)
         for panel in study.panels if check else ():
             panel.check()
         return study
+
+    def with_methods(self, *methods: AddedMethod, code: str = "") -> "Study":
+        """Return the study with methods of a user, each in every panel that accepts methods of its kind.
+
+        They run on the same simulated data as the other methods, whose numbers do not change, with random streams of
+        their own, keyed by their names. A cell that a method does not support is not computed.
+
+        Parameters
+        ----------
+        *methods : object with ``name`` and ``kind``
+            For the studies of this package, a `studies.OwnMethod`, or a `mechanisms.Mechanism`.
+        code : str
+            SHA-256 of the code of their file; a store refuses methods with another one.
+
+        Raises
+        ------
+        BadInputError
+            For a kind that no panel accepts, a name or stream key that a method of the study has, or a method that
+            supports no cell.
+
+        Examples
+        --------
+        >>> from mechanisms import MECHANISMS
+        >>> from dataclasses import replace
+        >>> from studies import STUDIES
+        >>> mine = replace(MECHANISMS["geometric"], name="mine")
+        >>> STUDIES["hellinger-accuracy"].with_methods(mine).panel("k2").methods[-1].name
+        'mine'
+        """
+        study = self
+        for method in methods:
+            study = study._with_method(method, code)
+        return study
+
+    def _with_method(self, added: AddedMethod, code: str) -> "Study":
+        name, kind = getattr(added, "name", None), getattr(added, "kind", None)
+        if not isinstance(kind, str):
+            raise BadInputError(
+                f"an added method must have a name and a kind, got {type(added).__name__}; pass a studies.OwnMethod or "
+                "a mechanisms.Mechanism"
+            )
+        require_name("the name of an added method", name)
+        kinds = sorted({kind for panel in self.panels for kind in panel.accepts})
+        if kind not in kinds:
+            accepted = f"methods of kind {' or '.join(kinds)}" if kinds else "no methods of users"
+            raise BadInputError(
+                f"study {self.name} accepts {accepted}, got {name} of kind {kind}; choose another study"
+            )
+        taken = {key for panel in self.panels for m in panel.methods for key in (m.name, m.stream_key)}
+        if name in taken:
+            raise BadInputError(
+                f"an added method must have a name of its own, got {name}, which study {self.name} has; rename it"
+            )
+        panels = tuple(panel.with_method(added, code) if kind in panel.accepts else panel for panel in self.panels)
+        own = [(panel, s) for panel in panels for s in panel.settings() if s.method.name == name]
+        if not any(panel.supports(cell, setting) for panel, setting in own for cell in panel.cells()):
+            raise BadInputError(
+                f"method {name} must support a cell of study {self.name}, got none; change what it supports, or choose "
+                "another study"
+            )
+        return replace(self, panels=panels)
 
     def with_trials(self, trials: Mapping[str, int]) -> "Study":
         """Return the study with other numbers of trials in panels with trials."""
@@ -276,8 +340,14 @@ class Study:
                     panel = panel.with_values(axis, values)
             if panel.method_dim is not None:
                 panel = panel.with_values(panel.method_dim, stored["method_order"])
+            panel = panel.with_codes(stored_codes(stored))
             panels.append(replace(panel, trials=stored["trials"]))
         return replace(self, panels=tuple(panels), seed=spec["seed"])
+
+
+def stored_codes(panel: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hashes of the code of the added methods in the spec of a panel, by name."""
+    return {name: method["code"] for name, method in panel["methods"].items() if "code" in method}
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
@@ -294,6 +364,12 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
                 differing += differences(stored[key], current[key], where)
         return differing
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
+
+
+def _with_added(panel: Panel, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return new values of an axis; a list of methods without an added one is followed by all added ones."""
+    added = [method.name for method in panel.methods if method.is_added]
+    return values if name != panel.method_dim or set(values) & set(added) else (*values, *added)
 
 
 def _several(values: Any) -> tuple[Any, ...]:

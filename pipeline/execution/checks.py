@@ -16,8 +16,9 @@ from distributed import Client, get_worker
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
+from pipeline.declare.code_files import parse
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.source import StudySource, parse
+from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError
@@ -26,7 +27,9 @@ from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, registered_task
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
+from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import blocks_of_others, ok_trials, requested_trials
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
@@ -96,7 +99,7 @@ def imported_modules(source: StudySource) -> set[str]:
         folder = Path(source.file).parent
         text = text if text is not None else _read(Path(source.file))
     modules: set[str] = set()
-    waiting = [text] if text is not None else []
+    waiting = [*([text] if text is not None else []), *(method.content for method in source.methods)]
     while waiting:
         for name in set(_imports(waiting.pop())) - modules:
             if name not in sys.modules and importlib.util.find_spec(name) is None:
@@ -194,15 +197,15 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     if not 0 <= trial < panel.n_trials:
         raise BadInputError(f"trial must be in 0 ... {panel.n_trials - 1}, got {trial}")
     block = Block(panel.name, cells.index(wanted), range(trial, trial + 1))
-    stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
+    stored = [(setting, read_outcome(store, panel, block, setting)) for setting in panel.settings()]
     excluded = (Status.TIMED_OUT, Status.KILLED)
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
     with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
         computed = dict(zip([setting.label for setting in safe], evaluate_in_thread(study, block, safe), strict=True))
-    is_own = not store.others(panel.name)[block.cell, trial // panel.block_trials]
+    is_own = not blocks_of_others(store, panel.name)[block.cell, trial // panel.block_trials]
     return [
         Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit) and is_own)
-        for (setting, outcome), limit in zip(stored, store.requested_trials(panel)[block.cell], strict=True)
+        for (setting, outcome), limit in zip(stored, requested_trials(store, panel)[block.cell], strict=True)
     ]
 
 
@@ -221,7 +224,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
                     (block, k)
                     for k, setting in enumerate(panel.settings())
                     if setting.method == method
-                    for block in store.committed(panel, setting)
+                    for block in ok_trials(store, panel, setting)
                 )
                 for block, k in islice(committed, 1):
                     in_flight.submit(len(compared), compare_numbers, run, block, k)
@@ -276,7 +279,7 @@ def compare_numbers(run: str, block: Block, setting: int) -> str:
     study, store = registered_task(run).stored()
     panel = study.panel(block.panel)
     chosen = panel.settings()[setting]
-    again = Rerun(panel, chosen, evaluate_block(study, block, [chosen])[0], store.read(panel, block, chosen))
+    again = Rerun(panel, chosen, evaluate_block(study, block, [chosen])[0], read_outcome(store, panel, block, chosen))
     if again.equal:
         return ""
     return (

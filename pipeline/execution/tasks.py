@@ -25,6 +25,7 @@ from pipeline.execution.worker_runs import RUNS
 from pipeline.faults import explain, is_transient
 from pipeline.store.codec.regions import count_positions
 from pipeline.store.commit import Planned
+from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 
 _CONNECT_SECONDS = 2
@@ -113,7 +114,7 @@ def compute(
     receipts = []
     RUNS.note_computed(study.name)
     stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
-    with store.commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
+    with task.writer().commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):
             if RUNS.has_stopped(run):
                 break
@@ -135,7 +136,7 @@ def _read_stale(study: Study, store: ResultStore, work: Work) -> dict[int, Outco
     outcomes, panel = {}, study.panel(work.block.panel)
     for k in work.stale:
         with suppress(UnreadableStoreError):
-            outcomes[k] = store.read(panel, work.block, panel.settings()[k])
+            outcomes[k] = read_outcome(store, panel, work.block, panel.settings()[k])
     return outcomes
 
 

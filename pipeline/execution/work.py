@@ -17,8 +17,10 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
 from pipeline.store.codec.regions import count_positions
-from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
+from pipeline.store.commit import BlockWriter
+from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
+from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
 from pipeline.store.sessions.records import last_number
 
 MOST_SAMPLES = 50  # cells per panel of which a block is computed first
@@ -76,7 +78,7 @@ class PendingWork:
     """Iterable of the work items that are missing from a store, None for a new one, or have to be recomputed.
 
     One block of some cells of each panel comes first, so that costs are known early, beginning with the last cell,
-    which tends to be expensive; or all of the panels and cells `first`. `asked` replaces the recorded numbers.
+    which tends to be expensive; or all of the panels and cells `first`. `requested` replaces the recorded numbers.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class PendingWork:
         self.study = study
         self.last_session = 0 if store is None else last_number(store.files)
         self._first = tuple(first)
-        self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `ResultStore.scan`
+        self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `block_states`
         for panel in reversed(study.panels):
             shape = len(panel.cells()), panel.n_blocks, len(panel.settings())
-            states = np.full(shape, UNWRITTEN, np.uint8) if store is None else store.scan(panel, retry, requested)
+            states = (
+                np.full(shape, UNWRITTEN, np.uint8) if store is None else block_states(store, panel, retry, requested)
+            )
             self._panels[panel.name] = panel, states
 
     @property
@@ -206,7 +210,11 @@ class Task:
 
     def opened(self) -> tuple[Study, ResultStore]:
         """Return the study and the store, cached per process; raise `ExecutionError` if their specs differ."""
-        return _opened(self.source, self.url, self.spec_sha256, self.session)
+        return _opened(self.source, self.url, self.spec_sha256, self.session)[:2]
+
+    def writer(self) -> BlockWriter:
+        """Return the writer of blocks, one per process and session."""
+        return _opened(self.source, self.url, self.spec_sha256, self.session)[2]
 
     def stored(self) -> tuple[Study, ResultStore]:
         """Return the study configured by the stored spec, before any extension, and the store."""
@@ -215,7 +223,7 @@ class Task:
 
 
 @lru_cache(maxsize=16)  # tasks of one session share the opened store
-def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore]:
+def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore, BlockWriter]:
     store = ResultStore.open(url, session or None, damaged=True)
     study = source.load().from_spec(store.spec)
     if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
@@ -223,4 +231,4 @@ def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tu
             f"the store {url} and the code on worker {get_worker().address} have different versions; install the same "
             "version everywhere"
         )
-    return study, store
+    return study, store, BlockWriter(store)

@@ -17,8 +17,10 @@ from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_tr
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.results.verdicts import LookHistory, judge_look, summarise_panel
 from pipeline.store.codec.regions import positions
+from pipeline.store.read import read_at
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import Stop
+from pipeline.store.scan.states import requested_trials
 
 Grids = Mapping[str, np.ndarray]
 """Numbers of trials asked for by panel, shape (cell, setting)."""
@@ -242,8 +244,8 @@ def read_draws(
     values, ok = [], np.ones(len(trials), bool)
     for k in item:
         position = next(positions(panel, cell, panel.settings()[k]))
-        ok &= store.read_at(panel, position, trials, "status") == Status.OK
-        values.append(store.read_at(panel, position, trials, measure.name))
+        ok &= read_at(store, panel, position, trials, "status") == Status.OK
+        values.append(read_at(store, panel, position, trials, measure.name))
     return [draws[ok] for draws in values]
 
 
@@ -276,7 +278,7 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
         return []
     reached = []
     for name, target in resolve_target(parse_target(targets[-1]), study).items():
-        requested = store.requested_trials(target.panel)
+        requested = requested_trials(store, target.panel)
         finite = {
             at: (n, precision)
             for at, (n, precision) in assess_items(store, target, requested, {}).items()

@@ -56,7 +56,22 @@ def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = Non
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study, which is undecided without the values and trials that it requires."""
-    return [(claim, undecided(study, claim, summaries) or check(study, claim, summaries)) for claim in study.claims]
+    read = ((claim, without_added(study, claim, summaries)) for claim in study.claims)
+    return [(claim, undecided(study, claim, part) or check(study, claim, part)) for claim, part in read]
+
+
+def without_added(study: Study, claim: Claim, summaries: Summaries) -> Summaries:
+    """Return summaries without added methods that a claim does not name, on which no verdict may depend."""
+    parts = dict(summaries)
+    for panel in study.panels:
+        added = {method.name for method in panel.methods if method.is_added}
+        if panel.name not in parts or panel.method_dim is None or not added:
+            continue
+        named = {str(value) for value in claim.needs.get(panel.name, {}).get(panel.method_dim, ())}
+        stored = parts[panel.name][panel.method_dim].values.tolist()
+        kept = [name for name in stored if name in named or name not in added]
+        parts[panel.name] = parts[panel.name].sel({panel.method_dim: kept})
+    return parts
 
 
 def check(study: Study, claim: Claim, summaries: Summaries, share: float = 1.0) -> Finding:
@@ -101,6 +116,7 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
 
 def judge_look(study: Study, claim: Claim, summaries: Summaries, number: int) -> Finding:
     """Check a claim at a look, with the share of its error level for this look; the evidence states both."""
+    summaries = without_added(study, claim, summaries)
     missing = undecided(study, claim, summaries)
     if missing is not None or not claim.level:
         return missing or check(study, claim, summaries)

@@ -33,9 +33,12 @@ from pipeline.runs.options import RunOptions
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
 from pipeline.runs.session import execute_in, session_on
+from pipeline.store.creation import grow_store
 from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, Stop, record_requested
+from pipeline.store.scan.requested import RequestedTrials, Stop, record_requested
+from pipeline.store.scan.states import requested_trials
 from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.recorded_goal import RecordedGoal
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,7 +125,7 @@ class AdaptiveRun:
         for panel in (panel for panel in chosen.panels if panel.trials is not None):
             name, shape = panel.name, (len(panel.cells()), len(panel.settings()))
             self._limits[name] = _limit(options, panel, declared.panel(name), held is not None)
-            before = np.zeros(shape, int) if held is None else held.requested_trials(panel)
+            before = np.zeros(shape, int) if held is None else requested_trials(held, panel)
             least = whole_blocks(panel, np.maximum(before, self._goal.min_trials))
             self._requested[name] = np.minimum(least, self._limits[name])
         self._others = (
@@ -150,7 +153,7 @@ class AdaptiveRun:
                     if not widest:
                         break
                     if not store.holds(self._study):
-                        store = retried(store.grow, session, self._study)
+                        store = retried(grow_store, store, session, self._study)
                     task = replace(task, spec_sha256=sha256(canonical_json(self._study.spec())), run=uuid.uuid4().hex)
                     works = PendingWork(self._study, store, requested=self._all_requested(), first=widest)
                     with registered(client, task):

@@ -15,6 +15,7 @@ from pipeline.precision.stopping import MIN_TRIALS
 from pipeline.store.scan.run_part import RunPart
 
 OTHERS_THAN_UNTIL = "--until cannot be combined with --trials, or with --set of an extension; omit one of them"
+OTHERS_THAN_ADD = "--add of an extension cannot be combined with --until or --panel; omit one of them"
 
 StudyLike: TypeAlias = Study | StudySource | str
 Trials: TypeAlias = int | Mapping[str, int] | None

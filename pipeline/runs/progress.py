@@ -78,25 +78,26 @@ class _Costs:
         if planned_cost is not None:
             if not self._stored:
                 return None
-            ratio = self._total / self._stored
-            return (self._cost_left(ratio) + planned_cost * ratio) * elapsed / self._total if self._total else 0.0
-        left, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
+            slowness = self._total / self._stored
+            left = self._cost_left(slowness) + planned_cost * slowness
+            return left * elapsed / self._total if self._total else 0.0
+        left_here, n_all = self._cost_left(), self._n_blocks + self._blocks_left + n_planned
         are_several = bool(n_planned or self._n_before)
-        is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left is not None
+        is_known = 4 * self._n_blocks >= min(n_all, MOST_SAMPLES) if are_several else left_here is not None
         if not is_known:
             return None
         mean = self._total / max(1, self._n_blocks)
-        left = (max(0, self._blocks_left) * mean if left is None else left) + n_planned * mean
+        left = (max(0, self._blocks_left) * mean if left_here is None else left_here) + n_planned * mean
         return left * elapsed / self._total if self._total else 0.0
 
     @overload
     def _cost_left(self) -> float | None: ...
 
     @overload
-    def _cost_left(self, ratio: float) -> float: ...
+    def _cost_left(self, slowness: float) -> float: ...
 
-    def _cost_left(self, ratio: float | None = None) -> float | None:
-        """Return the cost of the pending blocks; None if few are known, and no ratio to stored rates is given."""
+    def _cost_left(self, slowness: float | None = None) -> float | None:
+        """Return the cost of the pending blocks; None if few are known, and no ratio to stored costs is given."""
         left = 0.0
         for panel, by_cell in self._left.items():
             if not by_cell.any():
@@ -104,9 +105,9 @@ class _Costs:
             (first_seconds, first_n), (seconds, n) = self._first[panel], self._later[panel]
             known = np.flatnonzero(first_n)
             if 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
-                if ratio is None:
+                if slowness is None:
                     return None
-                left += ratio * self._rates[panel] * float(by_cell.sum())
+                left += slowness * self._rates[panel] * float(by_cell.sum())
                 continue
             rates = first_seconds[known] / first_n[known]
             has_later = n[known] > 0
@@ -189,9 +190,8 @@ class ProgressDisplay:
                 BarColumn(),
                 TaskProgressColumn(),
                 MofNCompleteColumn(),
-                TextColumn(
-                    "{task.fields[rate]:,.0f} evaluations/s, {task.fields[failed]:,} failed, time left {task.fields[eta]}"
-                ),
+                TextColumn("{task.fields[rate]:,.0f} evaluations/s, {task.fields[failed]:,} failed"),
+                TextColumn("time left {task.fields[eta]}"),
                 console=self._console,
             )
             self._task = self._bar.add_task(self._label or "evaluations", total=self.n_total, **self._shown)

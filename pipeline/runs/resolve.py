@@ -1,10 +1,14 @@
 """Resolution of a store's study: lookup, trust check, and comparison with the store."""
 
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.declare.importing import append_to_path
+from pipeline.declare.method_files import MethodFile, read_records, stored_method
 from pipeline.declare.plugins import STUDIES
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
@@ -12,16 +16,26 @@ from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
 from pipeline.redact import text_of
 from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.requested import read_goal
+from pipeline.store.scan.states import count_by_status
+from pipeline.store.sessions.recorded_goal import read_goal
 
 _DIGITS = 12  # number of digits of a hash in messages
 
 
 def study_of(
-    store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
+    store: ResultStore,
+    study: StudySource | Study | str | None = None,
+    accept_edited_study: bool = False,
+    methods: Sequence[MethodFile] = (),
 ) -> tuple[StudySource, Study]:
-    """Return the source of a store's study, by default the referenced one, and the study with the stored spec."""
+    """Return the source of a store's study, by default the referenced one, and the study with the stored spec.
+
+    Methods that a user added to the study are those of their recorded files, or those of the same name in `methods`.
+    """
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
+    source = replace(source, methods=tuple(_stored_methods(store, (*source.methods, *methods))))
+    if not accept_edited_study:
+        _refuse_edited_methods(store, source)
     declared = source.load()
     if declared.name != store.spec["study"]:
         raise BadInputError(
@@ -55,6 +69,46 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
     return source
 
 
+def _stored_methods(store: ResultStore, named: Sequence[MethodFile]) -> Iterator[MethodFile]:
+    """Yield the files of the added methods of a store; raise `BadInputError` for code that this user has not run."""
+    by_name = {file.load().name: file for file in named}
+    for record in read_records(store.attributes):
+        if record["name"] in by_name:
+            yield by_name[record["name"]]
+            continue
+        file = stored_method(record["file"], record["object"])
+        if not (file.is_trusted or is_trusted_file(record["code"], file.path)):
+            again = command("extend", store.url, "--add", f"{file.path}:{file.object}")
+            raise BadInputError(
+                f"the store {store.url} references the method file {file.path}, which you have not run before; if you "
+                f"trust the code, run: {again}"
+            )
+        append_to_path(os.path.dirname(file.path))
+        yield file
+
+
+def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
+    """Raise `BadInputError` if the file of an added method has other code than a store records."""
+    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
+    for file in source.methods:
+        name = file.load().name
+        if codes.get(name, file.code) != file.code:
+            raise BadInputError(
+                f"the method file {file.path} was edited: the SHA-256 of its code is {file.code[:_DIGITS]}..., and "
+                f"{codes[name][:_DIGITS]}... in the store {store.url}; restore the file, choose another --store, or "
+                "accept the edit with --accept-edited-study"
+            )
+
+
+def accept_edited_methods(store: ResultStore, source: StudySource, study: Study, accept: bool) -> Study:
+    """Return a study with the stored hashes of the code of added methods; refuse other ones unless accepted."""
+    if not accept:
+        _refuse_edited_methods(store, source)
+        return study
+    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
+    return replace(study, panels=tuple(panel.with_codes(codes) for panel in study.panels))
+
+
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
     """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
     history = [store.attributes, *store.sessions]
@@ -73,7 +127,7 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
     record, now = _last_record(store), source.sha256
     if now is None or not _is_edited(record, source) or not store.complete:
         return
-    if any(store.count(panel)[Status.OK] for panel in store.spec["panels"]):
+    if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
         name = shlex.quote(source.reference or "")
         recorded = record["study_file_sha256"]
         raise BadInputError(

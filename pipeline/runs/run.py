@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.user_cluster import ClusterChoice
+from pipeline.declare.method_files import find_method
 from pipeline.declare.study import Values
 from pipeline.runs.adaptive import AdaptiveRun
 from pipeline.runs.options import ProgressLike, RunOptions, StudyLike, Trials
@@ -167,6 +168,7 @@ def extend(
     trials: Trials = None,
     panels: Iterable[str] = (),
     values: Values | None = None,
+    add: Iterable[str] = (),
     cluster: ClusterChoice = None,
     time_limit: float | None = None,
     until: str | None = None,
@@ -190,6 +192,9 @@ def extend(
         New factor values and method names; stored ones may be repeated.
     panels : iterable of str
         Panels to extend; by default, all panels with the given factors.
+    add : iterable of str
+        Files of own methods, ``FILE.py`` or ``FILE.py:NAME``, which join the stored ones in every panel that accepts
+        them; see `Study.with_methods`.
     until, at_most, within
         See `run`; by default at most the stored number of trials, if it is larger than the declared one.
     study, cluster, time_limit, allow_failures, accept_edited_study, progress
@@ -224,7 +229,7 @@ def extend(
         accept_edited_study=accept_edited_study,
         progress=progress,
     )
-    return carry_out(plan_extension(study, store, options))
+    return carry_out(plan_extension(study, store, options, [find_method(target) for target in add]))
 
 
 def carry_out(plan: RunPlan) -> ResultStore:

@@ -5,7 +5,7 @@ all of them. Nothing is written while a plan is made.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,14 +14,23 @@ from typing import Any
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.user_cluster import ChosenCluster
+from pipeline.declare.method_files import MethodFile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.work import PendingWork, Task
-from pipeline.runs.options import OTHERS_THAN_UNTIL, RunOptions, StudyLike
-from pipeline.runs.resolve import failures_to_recompute, named_source, refuse_edited, refuse_other_spec, study_of
+from pipeline.runs.options import OTHERS_THAN_ADD, OTHERS_THAN_UNTIL, RunOptions, StudyLike
+from pipeline.runs.resolve import (
+    accept_edited_methods,
+    failures_to_recompute,
+    named_source,
+    refuse_edited,
+    refuse_other_spec,
+    study_of,
+)
 from pipeline.store.result_store import ResultStore, find_to_change, open_to_change
-from pipeline.store.scan.requested import RecordedGoal, RequestedTrials, read_goal
+from pipeline.store.scan.requested import RequestedTrials
+from pipeline.store.sessions.recorded_goal import RecordedGoal, read_goal
 from pipeline.store.sessions.records import number_of
 
 
@@ -90,6 +99,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
     if existing is not None:
         _require_run_part(existing, options.share)
         if existing.complete or options.until is None:
+            configured = accept_edited_methods(existing, source, configured, options.accept_edited_study)
             refuse_other_spec(existing, configured)
             if not options.accept_edited_study:
                 refuse_edited(existing, source)
@@ -105,14 +115,24 @@ def plan_resumption(existing: ResultStore, source: StudySource, study: Study, op
     return RunPlan(source, study, existing.url, existing, options)
 
 
-def plan_extension(study: StudyLike | None, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
-    """Return the plan of further trials, values or methods in a store."""
+def plan_extension(
+    study: StudyLike | None, store: str | os.PathLike[str], options: RunOptions, methods: Sequence[MethodFile] = ()
+) -> RunPlan:
+    """Return the plan of further trials, values or methods in a store; `methods` are added unless it has them."""
     if options.until is not None and options.values:
         raise BadInputError(OTHERS_THAN_UNTIL)
+    if methods and (options.until is not None or options.panels):
+        raise BadInputError(OTHERS_THAN_ADD)
     existing, requested = open_to_change(store), None
     if existing.run_part is not None:
         raise BadInputError(f"the store {existing.url} has share {existing.run_part} of a run; merge all shares first")
-    source, configured = study_of(existing, study, options.accept_edited_study)
+    source, configured = study_of(existing, study, options.accept_edited_study, methods)
+    new = [file for file in methods if file not in source.methods]
+    source = replace(source, methods=(*source.methods, *new))
+    source.load()  # refuses names that the study has in any panel
+    for file in new:
+        configured = configured.with_methods(file.load(), code=file.code)
+    source.trust()
     if options.until is None:
         panels = tuple(options.panels)
         configured = configured.extended(source.load(), options.trials, options.values or {}, panels)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.clusters.cluster import dashboard_address
+from pipeline.declare.method_files import METHODS
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
@@ -23,6 +24,7 @@ from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.layout.template import audit_methods
 from pipeline.store.result_store import ResultStore
@@ -90,6 +92,7 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             is_held = existing is not None and existing.holds(study)
             audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
             audits |= {} if options.share is None else {RUN_PART: options.share}
+            audits |= {name: text for name, text in source.attributes.items() if name == METHODS}
             session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing, audits)
@@ -115,7 +118,7 @@ def _prepared(
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} at the same time; try again")
         if store is None or not store.complete:
-            return retried(ResultStore.create, session, study, {**source.attributes, "created": now(), **audits})
-        return store if store.holds(study) else retried(store.grow, session, study, audits)
+            return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **audits})
+        return store if store.holds(study) else retried(grow_store, store, session, study, audits)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

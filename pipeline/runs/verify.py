@@ -1,8 +1,8 @@
 """Verification of a store: checksums of all chunks, and comparison of blocks with recomputed values."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,7 +15,7 @@ from pipeline.clusters.user_cluster import ClusterChoice, choose_cluster
 from pipeline.declare.panel import Panel
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, Damage, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.errors import BadInputError, Damage, ExecutionError, StoreAccessError
 from pipeline.execution.checks import Rerun
 from pipeline.execution.child import Step
 from pipeline.execution.in_flight import TasksInFlight
@@ -26,7 +26,8 @@ from pipeline.execution.worker_runs import RUNS
 from pipeline.runs.resolve import study_of
 from pipeline.store.commit import Planned
 from pipeline.store.health import check_block, check_blocks, check_sessions, check_template, invalidate
-from pipeline.store.result_store import ResultStore, open_to_change
+from pipeline.store.result_store import ResultStore, open_to_change, require_complete
+from pipeline.store.scan.states import blocks_of_others, requested_trials
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.provenance import describe, now
 
@@ -46,10 +47,10 @@ class StoreProblem:
 class Verification:
     """Result of a verification; blocks are counted once per setting."""
 
-    n_read: int  # committed blocks that were read in full
-    n_computed: int
-    n_pending: int
-    problems: tuple[StoreProblem, ...]
+    n_read: int = 0  # committed blocks that were read in full
+    n_computed: int = 0
+    n_pending: int = 0
+    problems: tuple[StoreProblem, ...] = ()
 
 
 @on_worker
@@ -57,47 +58,56 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     """Check blocks on a worker and recompute some of them; repair them if `session` is not empty."""
     task = registered_task(run, session)
     study, store = task.opened()
-    n_read = n_computed = n_pending = 0
-    problems: list[StoreProblem] = []
-    panels = {panel.name: panel for panel in study.panels}
-    settings = [
-        (panels[work.block.panel], work.block, panels[work.block.panel].settings()[k])
-        for work, _ in batch
-        for k in work.settings
-    ]
+    settings = [(study.panel(work.block.panel), work.block, k) for work, _ in batch for k in work.settings]
+    chunks = [(panel, block, panel.settings()[k]) for panel, block, k in settings]
     # a repair may replace chunks that blocks share, so it reads each block when its turn comes
-    checks = (check_block(store, *setting) for setting in settings) if session else check_blocks(store, settings)
-    for work, is_computed in batch:
-        panel = panels[work.block.panel]
-        for k in work.settings:
-            setting = panel.settings()[k]
-            damage, stored = next(checks)
-            problems += [
-                StoreProblem(_where(panel, work.block, k), name, damage_of_variable)
-                for name, damage_of_variable in damage.items()
-            ]
-            if damage and session:
-                invalidate(store, panel, work.block, setting, damage)
-            if stored is None:
-                n_pending += not damage
-                continue
-            n_read += 1
-            is_repeatable = not setting.method.unseeded
-            if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
-                continue
-            n_computed += 1
-            again = Rerun(panel, setting, _recompute(task, study, work.block, k), stored)
-            different = Damage("different", again.largest_difference)
-            problems += [StoreProblem(_where(panel, work.block, k), name, different) for name in again.differing]
-            if again.differing and session:
-                with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
-                    commit.write(panel, work.block, setting, again.computed)
-    return Verification(n_read, n_computed, n_pending, tuple(problems))
+    checks = (check_block(store, *setting) for setting in chunks) if session else check_blocks(store, chunks)
+    are_computed = [is_computed for work, is_computed in batch for _ in work.settings]
+    return _total(
+        [
+            _check_setting(task, panel, block, k, damage, stored, is_computed)
+            for (panel, block, k), is_computed, (damage, stored) in zip(settings, are_computed, checks, strict=True)
+        ]
+    )
 
 
-def _where(panel: Panel, block: Block, k: int) -> str:
-    """Return panel, cell, setting and trials as a phrase."""
-    return f"{panel.describe(block.cell, (k,))}, trials {block.trials.start}-{block.trials.stop - 1}"
+def _check_setting(
+    task: Task,
+    panel: Panel,
+    block: Block,
+    k: int,
+    damage: Mapping[str, Damage],
+    stored: Outcome | None,
+    is_computed: bool,
+) -> Verification:
+    """Repair a damaged setting of a block, or compare an undamaged one with recomputed numbers if `is_computed`."""
+    (study, store), setting = task.opened(), panel.settings()[k]
+    where = f"{panel.describe(block.cell, (k,))}, trials {block.trials.start}-{block.trials.stop - 1}"
+    problems = tuple(StoreProblem(where, name, of_variable) for name, of_variable in damage.items())
+    if damage and task.session:
+        invalidate(store, panel, block, setting, damage)
+    if stored is None:
+        return Verification(n_pending=int(not damage), problems=problems)
+    is_repeatable = not setting.method.unseeded
+    if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
+        return Verification(n_read=1, problems=problems)
+    again = Rerun(panel, setting, _recompute(task, study, block, k), stored)
+    different = Damage("different", again.largest_difference)
+    problems += tuple(StoreProblem(where, name, different) for name in again.differing)
+    if again.differing and task.session:
+        with task.writer().commit([Planned(panel, block, [setting], [setting])]) as commit:
+            commit.write(panel, block, setting, again.computed)
+    return Verification(n_read=1, n_computed=1, problems=problems)
+
+
+def _total(verifications: Sequence[Verification]) -> Verification:
+    """Return the verification of all blocks together."""
+    return Verification(
+        sum(part.n_read for part in verifications),
+        sum(part.n_computed for part in verifications),
+        sum(part.n_pending for part in verifications),
+        tuple(problem for part in verifications for problem in part.problems),
+    )
 
 
 def _recompute(task: Task, study: Study, block: Block, k: int) -> Outcome:
@@ -139,59 +149,66 @@ def verify(
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")
     opened = (open_to_change if repair else ResultStore.open)(store, damaged=True)
     source, configured = study_of(opened, study, accept_edited_study)
-    if not opened.complete:
-        raise IncompleteStoreError(
-            f"the creation of the store {store} was interrupted; finish it with: {command('resume', store)}"
-        )
-    n_blocks = sum(1 for _ in _asked_work(configured, opened))
+    require_complete(opened, store)
+    n_blocks = sum(1 for _ in _requested_work(configured, opened))
     rng = np.random.default_rng(seed)
     chosen = None if sample is None else set(rng.choice(n_blocks, min(sample, n_blocks), replace=False).tolist())
-    works = enumerate(_asked_work(configured, opened))
+    works = enumerate(_requested_work(configured, opened))
     checks = ((work, chosen is None or number in chosen) for number, work in works)
-    batches = iter(lambda: list(islice(checks, _BATCH)), [])
     chosen_cluster = choose_cluster(cluster)
-    verifications: list[Verification] = []
     n_done = 0
-    with connect(chosen_cluster) as client, ExitStack() as stack:
-        session, of_sessions = None, check_sessions(opened)  # before this session adds a record
-        if repair:
-            record = {"profile": chosen_cluster.name, **source.attributes, **describe(source.file), "repaired": True}
-            session = stack.enter_context(Session.begin(opened.url, record))
-            opened = ResultStore.open(store, session.id, damaged=True)
-        of_template = check_template(opened, configured, repair=repair)
-        if repair:
-            of_sessions = check_sessions(opened, repair=True) | of_sessions
-        task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
-        stack.enter_context(registered(client, task))
-        in_flight = stack.enter_context(TasksInFlight(client))
-        window = 2 * max(1, sum(client.nthreads().values()))
-        for batch in islice(batches, window):
-            in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
-        for result in in_flight.results():
-            if result.is_lost:
-                raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
-            if result.transient:
-                raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
-            verifications.append(result.value)
-            n_done += result.payload
-            if progress is not None:
-                progress(n_done, n_blocks)
-            for batch in islice(batches, 1):
-                in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
-        if session is not None:
-            session.end({"finished": now()})
+    parts: list[Verification] = []
+    with connect(chosen_cluster) as client:
+        of_sessions = check_sessions(opened)  # before the session of a repair adds a record
+        with (
+            _repairing(opened, source, chosen_cluster.name) if repair else nullcontext((opened, "")) as (held, session)
+        ):
+            of_template = check_template(held, configured, repair=repair)
+            if repair:
+                of_sessions = check_sessions(held, repair=True) | of_sessions
+            task = Task(source, held.url, held.attributes["spec_sha256"], session)
+            with registered(client, task), TasksInFlight(client) as in_flight:
+                for n_checked, part in _check_all(in_flight, task, checks):
+                    parts.append(part)
+                    n_done += n_checked
+                    if progress is not None:
+                        progress(n_done, n_blocks)
     of_store = (of_template | of_sessions).items()
-    problems = [StoreProblem(panel or "store", name, damage) for (panel, name), damage in of_store]
-    problems += [problem for verification in verifications for problem in verification.problems]
-    counts = [(verification.n_read, verification.n_computed, verification.n_pending) for verification in verifications]
-    n_read, n_computed, n_pending = np.sum([(0, 0, 0), *counts], axis=0).tolist()
-    return Verification(n_read, n_computed, n_pending, tuple(problems))
+    problems = tuple(StoreProblem(panel or "store", name, damage) for (panel, name), damage in of_store)
+    return _total([Verification(problems=problems), *parts])
 
 
-def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
+@contextmanager
+def _repairing(opened: ResultStore, source: StudySource, profile: str) -> Iterator[tuple[ResultStore, str]]:
+    """Begin a session that repairs a store; yield the store opened for it, and its identifier."""
+    record = {"profile": profile, **source.attributes, **describe(source.file), "repaired": True}
+    with Session.begin(opened.url, record) as session:
+        yield ResultStore.open(opened.url, session.id, damaged=True), session.id
+        session.end({"finished": now()})
+
+
+def _check_all(
+    in_flight: TasksInFlight, task: Task, checks: Iterator[tuple[Work, bool]]
+) -> Iterator[tuple[int, Verification]]:
+    """Check blocks on the workers; yield the numbers of blocks of finished batches, and their verifications."""
+    batches = iter(lambda: list(islice(checks, _BATCH)), [])
+    window = 2 * max(1, sum(in_flight.client.nthreads().values()))
+    for batch in islice(batches, window):
+        in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+    for result in in_flight.results():
+        if result.is_lost:
+            raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
+        if result.transient:
+            raise StoreAccessError(result.transient)
+        yield result.payload, result.value
+        for batch in islice(batches, 1):
+            in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+
+
+def _requested_work(study: Study, store: ResultStore) -> Iterator[Work]:
     """Yield every block that a store asks for with the settings for which its trials are asked for."""
     for panel in study.panels:
-        requested, others = store.requested_trials(panel), store.others(panel.name)
+        requested, others = requested_trials(store, panel), blocks_of_others(store, panel.name)
         for block in iterate_blocks(panel):
             start = block.trials.start
             settings = np.flatnonzero(start < requested[block.cell])

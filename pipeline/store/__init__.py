@@ -1,9 +1,10 @@
-"""Zarr stores of results: a folder or file per question; `result_store` opens and describes a store.
+"""Zarr stores of results; `result_store` opens and describes a store, and the other modules take it.
 
-`files` reads and writes files by key, `codec` turns values into the bytes of chunks and back, and `layout` has the root
-and the initial files. `sessions` decides who may write, `scan` which trials are asked for, `commit` writes blocks, and
-`datasets` opens panels with xarray. `health` finds and repairs damage, and `copies` writes compact and merged stores.
-Only `sessions`, `commit`, `health` and `copies` write, besides the creation and growth of a store by `layout`.
+It guarantees that a block is pending or committed as a whole, whenever a process is killed. `read`, `scan` and
+`datasets` return committed trials only, and write nothing. `commit` writes blocks, only in the session to which
+`sessions` gives access; `creation` and `layout` create and extend a store; `health` repairs a store if asked; `copies`
+writes other stores. Only `codec` encodes chunks, and only `files` accesses folders and object stores; plain xarray
+reads every store.
 """
 
 from pipeline.errors import BadInputError

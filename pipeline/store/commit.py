@@ -1,19 +1,18 @@
 """Commits of blocks: values are written and made durable before the statuses that make them visible."""
 
-import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pipeline.blocks.evaluate import Block, Outcome, Status
-from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
-from pipeline.store.codec.chunk_digests import ChunkDigests, add_checksum, digest
-from pipeline.store.codec.chunks import Chunks
-from pipeline.store.codec.missing import mark_missing
+from pipeline.store.codec.chunk_digests import add_checksum, digest
+from pipeline.store.codec.error_texts import stored_errors
 from pipeline.store.codec.regions import positions, region_of
-from pipeline.store.files.access import Files
+from pipeline.store.result_store import ResultStore
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,25 @@ class Planned:
     stale: Sequence[Setting] = ()  # those of the settings whose status chunk exists and is replaced
 
 
+class BlockWriter:
+    """Commits of blocks of a process, which remembers the per-cell chunks that it knows to be durable."""
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+        self._present: dict[str, bytes] = {}  # digests by key
+
+    @contextmanager
+    def commit(self, planned: Sequence[Planned]) -> Iterator["Commit"]:
+        """Yield a `Commit`; at the end, commit the blocks written to it, or none if the context raises."""
+        commit = Commit(self._store, self._present, planned)
+        try:
+            yield commit
+        except BaseException:
+            commit.discard()
+            raise
+        commit.finish()
+
+
 class Commit:
     """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
@@ -34,18 +52,13 @@ class Commit:
     replaced in `finish`, and is committed at all times.
     """
 
-    def __init__(
-        self,
-        files: Files,
-        chunks: Chunks,
-        chunk_digests: ChunkDigests,
-        present: dict[str, bytes],
-        planned: Sequence[Planned],
-    ) -> None:
-        self._files, self._chunks, self._chunk_digests, self._present = files, chunks, chunk_digests, present
+    def __init__(self, store: ResultStore, present: dict[str, bytes], planned: Sequence[Planned]) -> None:
+        self._files, self._chunks, self._chunk_digests = store.files, store.chunks, store.chunk_digests
+        self._present = present
         self._of_cells: dict[str, bytes] = {}  # chunks that are not durable yet, so no other commit may rely on them
         self._absent: set[str] = set()  # per-cell chunks that did not exist
-        self._stale = {key for item in planned for key in keys_of(chunks, item.panel, item.block, item.stale, "status")}
+        keys_of = self._chunks.block_keys
+        self._stale = {key for item in planned for key in keys_of(item.panel, item.block, item.stale, "status")}
         self._replaced: list[_Written] = []
         # an extension rewrites the chunks of a block that is shorter than the others
         growing = [item for item in planned if item.panel.trials and len(item.block.trials) < item.panel.block_trials]
@@ -54,9 +67,9 @@ class Commit:
             for item in growing
             for name, (per_trial, _) in item.panel.variables.items()
             if per_trial and name != "status"
-            for key in keys_of(chunks, item.panel, item.block, item.settings, name)
+            for key in keys_of(item.panel, item.block, item.settings, name)
         ]
-        self._batch = files.batch(files.versions(keys))
+        self._batch = self._files.batch(self._files.versions(keys))
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
         """Write the outcome of one setting on one block, at every value of the method factors that it does not use."""
@@ -65,25 +78,25 @@ class Commit:
         values: dict[str, bytes] = {}
         digests: dict[str, bytes] = {}
 
-        def encode(name: str, array: np.ndarray) -> dict[str, bytes]:
+        def encode(name: str, array: np.ndarray, is_missing: Any = False) -> dict[str, bytes]:
             regions = [region_of(panel, place, block.trials, name) for place in places]
-            return self._chunks.encode(panel.name, name, regions, array)
+            return self._chunks.encode(panel.name, name, regions, array, is_missing)
 
         for name, (per_trial, _) in panel.variables.items():
             if name == "status":
                 continue
             encoded: dict[str, bytes] = {}
             if name == "error" and has_error:
-                encoded = encode(name, _error_texts(panel, block, outcome))
+                encoded = encode(name, stored_errors(panel, block, outcome))
             elif name != "error" and (per_trial or is_ok):
-                encoded = encode(name, self._marked(panel, name, outcome))
+                encoded = encode(name, outcome.values[name], _missing(panel, outcome, per_trial))
             digest_of_value = digests[name] = digest(next(iter(encoded.values()), None))
             values.update(
                 (key, content)
                 for key, content in encoded.items()
                 if per_trial or self._is_needed(key, content, digest_of_value)
             )
-        errors = () if has_error else keys_of(self._chunks, panel, block, [setting], "error")
+        errors = () if has_error else self._chunks.block_keys(panel, block, [setting], "error")
         statuses = encode("status", outcome.status)
         joined = b"".join(digests[name] for name in self._chunk_digests.variables[panel.name])
         written = _Written(values, errors, statuses, joined)
@@ -95,13 +108,6 @@ class Commit:
             self._files.remove_uncommitted(written.removed)
         else:
             self._replaced.append(written)
-
-    def _marked(self, panel: Panel, name: str, outcome: Outcome) -> np.ndarray:
-        """Return the values of a measure as they are stored; those per cell are stored once a trial is ok."""
-        per_trial, _ = panel.variables[name]
-        is_missing = outcome.status != Status.OK
-        where = is_missing if per_trial and panel.trials is not None else bool(is_missing.all())
-        return mark_missing(self._chunks.array(panel.name, name), outcome.values[name], where)
 
     def finish(self) -> None:
         """Make the values durable, then make the statuses visible."""
@@ -167,36 +173,7 @@ class _Written:
     digests: bytes
 
 
-def keys_of(chunks: Chunks, panel: Panel, block: Block, settings: Iterable[Setting], name: str) -> list[str]:
-    """Return the keys of the chunks of a variable for settings of a block."""
-    places = (place for setting in settings for place in positions(panel, block.cell, setting))
-    regions = (region_of(panel, place, block.trials, name) for place in places)
-    return [key for region in regions for key in chunks.keys(panel.name, name, region)]
-
-
-def _error_texts(panel: Panel, block: Block, outcome: Outcome) -> np.ndarray:
-    """Return the stored errors of the trials of a block, empty texts for trials that did not fail."""
-    texts = zip(outcome.error, block.trials, strict=True)
-    lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in texts]
-    return np.array(lines, np.dtypes.StringDType())
-
-
-def rerun_line(panel: Panel, block: Block, trial: int) -> str:
-    """Return the last line of a stored error, which contains the command that reruns its trial."""
-    values = panel.cells()[block.cell].items()
-    cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
-    return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
-
-
-def without_rerun(error: str) -> str:
-    """Return a stored error without its last line."""
-    return error.rpartition("\n")[0]
-
-
-def cause_of(error: str) -> str:
-    """Return the cause of a failed trial from its stored error: the first line, or that before the last one.
-
-    Stores of version 0.2 have a traceback without a line before it; its last line is the cause.
-    """
-    lines = without_rerun(error).splitlines() or [""]
-    return lines[-1] if lines[0].startswith("Traceback ") else lines[0]
+def _missing(panel: Panel, outcome: Outcome, per_trial: bool) -> Any:
+    """Return where values of a measure are missing; those per cell are stored once a trial is ok."""
+    is_missing = outcome.status != Status.OK
+    return is_missing if per_trial and panel.trials is not None else bool(is_missing.all())

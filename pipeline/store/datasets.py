@@ -17,6 +17,7 @@ from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import format_value
 from pipeline.store.codec.missing import DECLARED, FILL
 from pipeline.store.codec.regions import SLAB_CHUNKS, chunk_steps
+from pipeline.store.read import read_numbers, read_values
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.scan.requested import RequestedTrials, Stop
 
@@ -107,8 +108,8 @@ class _Stored(BackendArray):
 
     def __init__(self, store: ResultStore, panel: str, name: str) -> None:
         array, measure = store.array(panel, name), store.spec["panels"][panel]["measures"].get(name)
-        values = store.values if measure is None else store.measured
-        self.read: Callable[..., np.ndarray] = partial(values, panel, name)
+        read = read_values if measure is None else read_numbers
+        self.read: Callable[..., np.ndarray] = partial(read, store, panel, name)
         self.shape, self.dtype = array.shape, array.dtype if measure is None else np.dtype(float)
         self.attributes = {key: value for key, value in array.attrs.items() if key != FILL}
         if measure is not None and np.dtype(measure["dtype"]) != float:  # also in stores of earlier formats

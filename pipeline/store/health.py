@@ -14,13 +14,12 @@ from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import Damage, DamagedChunkError, command
-from pipeline.store.codec.missing import as_declared, find_missing
 from pipeline.store.codec.regions import count_positions, positions, region_of
-from pipeline.store.commit import keys_of
 from pipeline.store.files.access import accessing
 from pipeline.store.files.locations import ROOT
 from pipeline.store.layout.root import COPY, metadata_files
 from pipeline.store.layout.template import make_template
+from pipeline.store.read import committed_chunks, read_ahead
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.records import check_records
 
@@ -58,11 +57,14 @@ def check_blocks(
     """Check settings of blocks as `check_block` does; their chunks are read together, and damage is confirmed."""
     for group in _small_groups(store, settings):
         with accessing(store.url):
-            view = store.read_ahead(
-                key
-                for panel, block, setting in group
-                for name in panel.variables
-                for key in keys_of(store.chunks, panel, block, [setting], name)
+            view = read_ahead(
+                store,
+                (
+                    key
+                    for panel, block, setting in group
+                    for name in panel.variables
+                    for key in store.chunks.block_keys(panel, block, [setting], name)
+                ),
             )
         for panel, block, setting in group:
             problems, outcome = check_block(view, panel, block, setting)
@@ -92,7 +94,7 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
     """Reset one setting of a block to pending, and remove its damaged chunks."""
     # status first, so that no committed block lacks a chunk
     for name in ("status", *(name for name in damaged if name != "status")):
-        store.files.remove(keys_of(store.chunks, panel, block, [setting], name))
+        store.files.remove(store.chunks.block_keys(panel, block, [setting], name))
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
@@ -177,7 +179,9 @@ def _read(
         region = region_of(panel, position, block.trials, name)
         try:
             with accessing(store.url):
-                contents = store.encoded(panel.name, name, region, slice(block.trials.start, block.trials.stop))
+                contents = committed_chunks(
+                    store, panel.name, name, region, slice(block.trials.start, block.trials.stop)
+                )
                 values = store.chunks.decode(panel.name, name, region, contents)
             arrays[name] = values.reshape(values.shape[len(position) :])
             others = store.reader.read_many(contents).values() if per_trial and None in contents.values() else ()
@@ -195,10 +199,9 @@ def _read(
 
 def _as_declared(store: ResultStore, panel: Panel, outcome: Outcome) -> Outcome:
     """Return an outcome with measures in their declared dtypes."""
-    arrays = {measure: store.array(panel.name, measure.name) for measure in panel.measures}
     values = {
-        measure.name: as_declared(array, outcome.values[measure.name], measure.dtype)
-        for measure, array in arrays.items()
+        measure.name: store.chunks.as_declared(panel.name, measure.name, outcome.values[measure.name], measure.dtype)
+        for measure in panel.measures
     }
     return Outcome(values, outcome.status, outcome.error)
 
@@ -215,12 +218,12 @@ def _contradictions(store: ResultStore, panel: Panel, block: Block, outcome: Out
             trial = block.trials[k]
             problems["error"] = Damage("inconsistent", f"the error of trial {trial} does not match its status")
     for measure in panel.measures if is_ok.any() else ():
-        array, values = store.array(panel.name, measure.name), outcome.values[measure.name]
+        at, values = (panel.name, measure.name), outcome.values[measure.name]
         of_ok = values[is_ok] if measure.per_trial and panel.trials is not None else values
-        is_missing = find_missing(array, of_ok)
+        is_missing = store.chunks.find_missing(*at, of_ok)
         if measure.per_trial and not measure.ragged and is_missing.any():
             problems[measure.name] = Damage("inconsistent", "an ok trial has no number")
-        elif not np.array_equal(as_declared(array, of_ok, measure.dtype)[~is_missing], of_ok[~is_missing]):
+        elif not np.array_equal(store.chunks.as_declared(*at, of_ok, measure.dtype)[~is_missing], of_ok[~is_missing]):
             problems[measure.name] = Damage("inconsistent", f"a number is no {measure.dtype}")
     return problems
 

@@ -1,9 +1,9 @@
-"""The commands ``new mechanism`` and ``new study``, which write a running file to start from."""
+"""The commands ``new``, which write a running file to start from: a mechanism, another method, or a study."""
 
 import keyword
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from pipeline.errors import BadInputError, command
 from studies.commands.options import argument
 from studies.output import say
 
-app = typer.Typer(help="Write a running file with comments: a mechanism or a study of your own.")
+app = typer.Typer(help="Write a running file with comments: a mechanism, method or study of your own.")
 
 Name = Annotated[str, argument("NAME", "Name of the file without .py, such as my_mechanism.")]
 
@@ -32,7 +32,37 @@ def study(name: Name) -> None:
     say(f"page: {command('report', f'{name}.zarr')}")
 
 
-def _write(kind: Literal["mechanism", "study"], name: str) -> Path:
+@app.command()
+def posterior(name: Name) -> None:
+    """Write NAME.py with a posterior given a noisy sum, and print the command that runs it in a study."""
+    _write_method("posterior", name, "calibration")
+
+
+@app.command()
+def table(name: Name) -> None:
+    """Write NAME.py with an inference of noisy tables, and print the command that runs it in a study."""
+    _write_method("table", name, "noisy-tables")
+
+
+@app.command()
+def regression(name: Name) -> None:
+    """Write NAME.py with a regression given a noisy Gram matrix, and print the command that runs it in a study."""
+    _write_method("regression", name, "regression-inference")
+
+
+@app.command()
+def draw(name: Name) -> None:
+    """Write NAME.py with a private draw for logistic regression, and print the command that runs it in a study."""
+    _write_method("draw", name, "private-mcmc", "--panel", "simulated", "--trials", "20")
+
+
+def _write_method(kind: str, name: str, study: str, *words: str) -> None:
+    path, scale = _write(kind, name), words or ("--scale", "quick")
+    say(f"run: {command('run', study, '--add', path, *scale, '--store', f'{name}.zarr')}")
+    say(f"page: {command('report', f'{name}.zarr')}")
+
+
+def _write(kind: str, name: str) -> Path:
     """Write the template of a kind under a name in the current folder, which must not contain the file."""
     path = Path(f"{name}.py")
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name in _TAKEN:

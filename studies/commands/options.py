@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.declare.method_files import find_method
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
@@ -81,6 +83,9 @@ Panels = Annotated[list[str] | None, option("Only this panel; may be repeated.")
 Assignments = Annotated[
     list[str] | None, option("--set", "NAME=V1,V2", "Values of a factor, constant or method list; may be repeated.")
 ]
+AddedMethods = Annotated[
+    list[str] | None, option("--add", "FILE.py[:NAME]", "A method of your own, see 'new'; may be repeated.")
+]
 Until = Annotated[str | None, option("TARGET", _UNTIL)]
 MostTrials = Annotated[int | None, option("N", "Maximum trials per cell, with --until.")]
 Within = Annotated[str | None, option("TIME", "Maximum time, with --until, such as 90s, 30min or 2h.")]
@@ -114,6 +119,11 @@ Json = Annotated[bool, option("--json", "Print the release as JSON.")]
 def find_named(study: str | None) -> "StudySource | None":
     """Return the study of ``--study``; None if the option is not given, for that of the store."""
     return None if study is None else find_study(study, MODULES)
+
+
+def add_methods(source: "StudySource", targets: list[str] | None) -> "StudySource":
+    """Return a study with the methods of ``--add``."""
+    return replace(source, methods=tuple(find_method(target) for target in targets or ()))
 
 
 def load_cluster(cluster: str | None) -> "Profile":

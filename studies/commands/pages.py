@@ -96,7 +96,7 @@ def _report_folder(folder: str, output: Path | None, markdown: Path | None, show
 
 
 def _print_verdicts(findings: Sequence[tuple[Claim, Finding]], panels: Set[str], verbose: bool) -> None:
-    """Print each claim with its verdict, or its statement and evidence if `verbose`; count claims whose panels are not stored."""
+    """Print a verdict on each claim, with its evidence if `verbose`; count claims whose panels are not stored."""
     judged = [
         (claim, finding) for claim, finding in findings if finding.verdict != "undecided" or set(claim.needs) <= panels
     ]

@@ -181,7 +181,9 @@ def errors(
 
 def count_trials(opened: "ResultStore") -> Counts:
     """Count the trials of each panel of a store by status."""
-    return {panel: opened.count(panel) for panel in opened.spec["panels"]}
+    from pipeline.store.scan.states import count_by_status
+
+    return {panel: count_by_status(opened, panel) for panel in opened.spec["panels"]}
 
 
 def conclude(store: str) -> int:
@@ -209,7 +211,7 @@ def _describe_audits(opened: "ResultStore") -> dict[str, dict[str, str]]:
 
 def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "") -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
-    from pipeline.store.scan.requested import read_goal
+    from pipeline.store.sessions.recorded_goal import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
     following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"

@@ -12,6 +12,7 @@ from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError
 from studies import MODULES
 from studies.commands.options import (
     AcceptEditedStudy,
+    AddedMethods,
     AllowFailures,
     Assignments,
     Cluster,
@@ -28,6 +29,7 @@ from studies.commands.options import (
     Trials,
     Until,
     Within,
+    add_methods,
     argument,
     find_named,
     load_cluster,
@@ -156,6 +158,7 @@ def run(
     seed: Seed = None,
     panel: Panels = None,
     values: Assignments = None,
+    add: AddedMethods = None,
     until: Until = None,
     at_most: MostTrials = None,
     within: Within = None,
@@ -169,15 +172,15 @@ def run(
     has_grid = trials is not None or bool(panel) or bool(values)
     if study == "all":
         has_goal = any(limit is not None for limit in (until, at_most, within, share))
-        if has_grid or has_goal or accept_edited_study:
+        if has_grid or has_goal or accept_edited_study or add:
             raise BadInputError(
-                "--trials, --until, --share, --panel, --set and --accept-edited-study are for one study; with all, "
-                "choose --scale quick"
+                "--trials, --until, --share, --panel, --set, --add and --accept-edited-study are for one study; with "
+                "all, choose --scale quick"
             )
         from studies.commands.collection import run_all
 
         run_all(store, scale or "published", seed, cluster, time_limit, allow_failures)
-    source = find_study(study, MODULES)
+    source = add_methods(find_study(study, MODULES), add)
     grid: dict[str, Any] = {
         "trials": trials,
         "seed": seed,
@@ -304,6 +307,7 @@ def extend(
     store: StorePath,
     trials: Trials = None,
     values: Assignments = None,
+    add: AddedMethods = None,
     panel: Panels = None,
     until: Until = None,
     at_most: MostTrials = None,
@@ -315,9 +319,9 @@ def extend(
     study: DeclaringStudy = None,
 ) -> None:
     """Add trials, values or methods to a store, and compute them; stored results do not change."""
-    if trials is None and not values and until is None:
+    if trials is None and not values and not add and until is None:
         raise BadInputError(
-            "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
+            "extend requires --trials, --set, --add or --until, got none; to compute pending trials, use resume"
         )
     panels, new_values = split_names(panel), parse_values(values)
     seconds, profile, source = parse_time(within), load_cluster(cluster), find_named(study)
@@ -327,6 +331,7 @@ def extend(
             store,
             trials=trials,
             values=new_values,
+            add=add or (),
             panels=panels,
             study=source,
             cluster=profile,
@@ -363,7 +368,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
 def _describe_kept(store: str, remedy: str) -> str:
     """Return the number of stored trials after an interruption, and the next command or a remedy."""
     from pipeline.store.result_store import ResultStore
-    from pipeline.store.scan.requested import read_goal
+    from pipeline.store.sessions.recorded_goal import read_goal
 
     opened = ResultStore.open(store) if ResultStore.exists(store) else None
     if opened is None or not opened.complete:

@@ -9,7 +9,7 @@ exact mean distance where it can be computed; the store contains it next to the 
 audit, the store also contains the multiplier and the audited loss.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
 from mechanisms.core.hellinger import release_distances
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor, Figure, Measure, Panel, Scale, Streams, Study
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.claims import entries
 from studies.counts.added_mechanisms import audit_added, rank_added
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, SKEWED, mean_distance, private_rivals
@@ -54,13 +54,28 @@ def _problem(cell: Values) -> tuple[Any, Any]:
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
 
 
-def _validate(mechanisms: Mapping[str, Mechanism], cell: Values, setting: Values) -> bool:
-    """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
+def _validate(cell: Values, setting: Values) -> bool:
+    """Validate prior, counts and setting."""
     (prior, counts), concentration = _problem(cell), cell.get("concentration", 1.0)
     require(concentration > 0, "concentration must be > 0", concentration)
     require_prior(prior, len(counts))
     validate(prior, counts, setting["epsilon"], setting["delta"])
-    return mechanisms[setting["mechanism"]].supports(int(sum(counts)), len(counts))
+    return True
+
+
+def _supports(mechanism: Mechanism, cell: Values, setting: Values) -> bool:
+    """Return True if the mechanism supports this number of records."""
+    _, counts = _problem(cell)
+    return mechanism.supports(int(sum(counts)), len(counts))
+
+
+def _method(evaluate: Callable[..., dict[str, Any]], mechanism: Mechanism) -> Method:
+    return method_of(mechanism, evaluate, supports=partial(_supports, mechanism))
+
+
+def _added(evaluate: Callable[..., dict[str, Any]], mechanism: Mechanism) -> Method:
+    """Return the method of a user's mechanism, which a run audits at the values of ε, δ and the prior of the panel."""
+    return replace(_method(evaluate, mechanism), audit=partial(audit_added, mechanism, _problem))
 
 
 def counts_of_shares(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
@@ -98,32 +113,6 @@ def _release(mechanism: Mechanism, data: tuple[Any, Any], setting: Values, strea
     }
 
 
-def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
-    """Return a panel of this study with additional mechanisms on the same data sets.
-
-    A run first audits each additional mechanism at its values of ε, δ and the prior, at all numbers of records that it
-    can afford in 10 seconds, compares its draws with the stated distribution, and stores the result, which figures,
-    tables and the page show.
-
-    Mechanisms have new names, and are skipped at sizes that they do not support. The existing methods use the same
-    random streams if the names of study and panel are unchanged.
-
-    >>> from dataclasses import replace
-    >>> doubtful = replace(MECHANISMS["laplace"], name="doubtful")
-    >>> [method.name for method in with_mechanisms(STUDY.panel("k2"), doubtful).methods][-2:]
-    ['discrete-gaussian', 'doubtful']
-    """
-    added = {mechanism.name: mechanism for mechanism in mechanisms}
-
-    def validate_setting(cell: Values, setting: Values) -> bool:
-        return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
-
-    methods = [
-        method_of(mechanism, _release, audit=partial(audit_added, mechanism, _problem)) for mechanism in mechanisms
-    ]
-    return replace(panel, methods=(*panel.methods, *methods), validate=validate_setting)
-
-
 _PUBLISHED = ("smooth", "smooth-n", "varying", "global", "local", "laplace", "laplace-dimension")
 _ALL = sorted(
     (name for name, mechanism in MECHANISMS.items() if mechanism.evaluation != "program"),
@@ -137,14 +126,15 @@ def _panel(name: str, meaning: str, k: int, factors: Any, constants: Any) -> Pan
         name=name,
         meaning=meaning,
         simulate=lambda cell, streams: _problem(cell),  # only the releases are random
-        methods=tuple(method_of(MECHANISMS[name], _release) for name in _ALL if k >= MECHANISMS[name].min_categories),
+        methods=tuple(_method(_release, MECHANISMS[name]) for name in _ALL if k >= MECHANISMS[name].min_categories),
+        accepts={"counts": partial(_added, _release)},
         measures=_MEASURES,
         factors=factors,
         constants=constants,
         method_dim="mechanism",
         trials=10_000,
         block_trials=10_000,  # a cell is one block, because the setup takes longer than the draws
-        validate=partial(_validate, MECHANISMS),
+        validate=_validate,
         version=2,  # sums have a fixed order
     )
 
@@ -194,7 +184,8 @@ _RANDOM = Panel(
     meaning="accuracy at counts drawn from Dirichlet-multinomial distributions, 3 categories",
     simulate=_draw_data,
     # laplace-projected is omitted, because its exact means take a minute
-    methods=tuple(method_of(MECHANISMS[name], _release_each) for name in _ALL if name != "laplace-projected"),
+    methods=tuple(_method(_release_each, MECHANISMS[name]) for name in _ALL if name != "laplace-projected"),
+    accepts={"counts": partial(_added, _release_each)},
     measures=(
         Measure("hellinger", "Hellinger distance between the true and the released posterior"),
         Measure("expected_at_data", "exact mean of that distance at the data set, if computable"),
@@ -208,7 +199,7 @@ _RANDOM = Panel(
     method_dim="mechanism",
     trials=100,
     block_trials=25,
-    validate=partial(_validate, MECHANISMS),
+    validate=_validate,
     version=2,  # sums have a fixed order
 )
 

@@ -27,6 +27,7 @@ from studies.inference.calibration_claims import CLAIMS, EXPONENTIAL
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
 from studies.inference.noisy_trials import LARGEST_RHAT, METHODS, N_RANKED, simulate_trials
+from studies.inference.own_posteriors import calibrated_posterior
 from studies.inference.page_tables import audited_statistics, compare_calibration
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
@@ -58,6 +59,7 @@ def _panel(
     return inference_panel(
         name, meaning, family, partial(simulate_trials, family, own_bounds), METHODS[family], _MEASURES,
         n=(10, 100, 1_000, 10_000, 100_000), epsilon=(0.01, 0.1), priors=(prior,), bounds=bounds, unit=unit,
+        accepts={"posterior": partial(calibrated_posterior, family)},
         component="category of the multinomial", trials=1_000, block_trials=200, statistics=_STATISTICS,
         version=2)  # fmt: skip  # sums have a fixed order
 

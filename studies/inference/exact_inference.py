@@ -41,6 +41,7 @@ from studies.inference.exact_trials import (
 )
 from studies.inference.inference_figures import EXACT_FIGURES
 from studies.inference.noisy_trials import LARGEST_AUGMENTED
+from studies.inference.own_posteriors import compared_posterior
 from studies.inference.page_tables import compare_chains
 from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS, inference_panel
 
@@ -85,7 +86,8 @@ def _panel(
     return inference_panel(
         name, meaning, family, partial(simulate_releases, family, name == "edge"), methods, _MEASURES, n=n,
         epsilon=epsilon, priors=priors, bounds=bounds, factors=noise if bounds is None else (*noise, _OUTSIDE),
-        scalars=(_THINNING, *scalars), largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
+        accepts={"posterior": partial(compared_posterior, family)}, scalars=(_THINNING, *scalars),
+        largest=1_000 if name == "edge" else LARGEST_AUGMENTED, trials=trials,
         block_trials=min(trials, 100), version=version,
         statistics=(*_STATISTICS, *(_JOINT_STATISTICS if is_vector else ())))  # fmt: skip
 

@@ -16,7 +16,7 @@ inference", ICML 2023: the test of joint coverage (TARP).
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,11 @@ class Releases:
     pit: Array
     posteriors: tuple[Any, ...]
 
+    def trial(self, i: int) -> "Releases":
+        """Return the data of one trial."""
+        names = "theta", "reference", "noisy", "points", "exact", "pit", "posteriors"
+        return replace(self, **{name: getattr(self, name)[i : i + 1] for name in names})
+
 
 def simulate_releases(family: str, at_zero: bool, cell: Values, streams: Streams) -> Releases:
     """Simulate releases of a model family; with `at_zero`, the release is 0 in every trial."""
@@ -106,10 +111,15 @@ def joint_coverage(draws: Array, theta: Array, reference: Array) -> Array:
     the data. Distances are Euclidean in units of the standard deviations of the draws. The fractions are uniform over
     trials if the draws are from the exact posterior.
     """
+    drawn, true = distances(draws, theta, reference)
+    return (drawn < true[:, None]).mean(axis=1)
+
+
+def distances(draws: Array, theta: Array, reference: Array) -> tuple[Array, Array]:
+    """Return squared distances of draws, shape (trials, draws), and of parameters, shape (trials,), to a reference."""
     scale = draws.std(axis=1)
-    distances = (((draws - reference[:, None]) / scale[:, None]) ** 2).sum(axis=-1)
-    true = (((theta - reference) / scale) ** 2).sum(axis=-1)
-    return (distances < true[:, None]).mean(axis=1)
+    drawn = (((draws - reference[:, None]) / scale[:, None]) ** 2).sum(axis=-1)
+    return drawn, (((theta - reference) / scale) ** 2).sum(axis=-1)
 
 
 def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) -> dict[str, Any]:

@@ -59,6 +59,11 @@ class NoisyTrials:
     noisy_total: Array
     reference: Array
 
+    def trial(self, i: int) -> "NoisyTrials":
+        """Return the data of one trial."""
+        rows = {name: getattr(self, name)[i : i + 1] for name in ("theta", "statistics", "noisy", "noisy_total")}
+        return replace(self, models=self.models[i : i + 1], reference=self.reference[i : i + 1], **rows)
+
     def groups(self) -> Iterator[tuple[slice, ReleaseModel]]:
         """Yield the slices of trials that share a release model, with their models."""
         size = 1 if self.own_bounds else len(self.models)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mechanisms.inference.families import MODELS
-from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.methods import INFERENCE_METHODS, InferenceMethod
 from pipeline import Factor, Measure, Method, Panel, Statistic
 from studies.claims import ks_distance, ks_p_value
 from studies.inference.noisy_trials import LARGEST_AUGMENTED, N_RANKED, Array, release_model
@@ -66,18 +67,26 @@ def inference_panel(
     dims = ("component",) if p > 1 else ()
 
     def validate(cell: Values, setting: Values) -> bool:
-        model, method = release_model(family, cell), INFERENCE_METHODS[setting["algorithm"]]
-        method.validate_prior(family, cell["prior"])
+        model = release_model(family, cell)
+        model.entry.validate_prior(cell["prior"])
         wanted = list(range(model.entry.n_components(cell["prior"])))
         if len(wanted) > 1 and list(cell["component"]) != wanted:
             raise ValueError(f"component must be {wanted}, one value per parameter, got {list(cell['component'])}")
+        return True
+
+    def supports(method: InferenceMethod, cell: Values, setting: Values) -> bool:
+        method.validate_prior(family, cell["prior"])
+        model = release_model(family, cell)
         return method.supports(model) and (not method.draws_records or model.n <= largest)
 
+    applicable = tuple(
+        replace(method, supports=partial(supports, INFERENCE_METHODS[method.name])) for method in methods
+    )
     prior = Factor("prior", priors, "hyperparameters of the prior", "vector")
     sizes = Factor("n", n, "number of records", "int"), Factor("epsilon", epsilon, "privacy loss", unit="nat")
     public = () if bounds is None else (Factor("bounds", (bounds,), unit, "vector"),)
     return Panel(
-        name, meaning, simulate, methods, (*(replace(measure, dims=dims) for measure in measures), *scalars),
+        name, meaning, simulate, applicable, (*(replace(measure, dims=dims) for measure in measures), *scalars),
         (*sizes, *((prior,) if len(priors) > 1 else ()), *factors),
         outputs=(Factor("component", tuple(range(p)), component, "int"),) if p > 1 else (),
         constants=(*(() if len(priors) > 1 else (prior,)), *public), validate=validate, **options)  # fmt: skip

@@ -31,6 +31,7 @@ from studies.claims import ks_p_value
 from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
 from studies.noisy_tables.noisy_tables_figures import FIGURES
+from studies.noisy_tables.own_tables import table_method
 from studies.noisy_tables.table_trials import (
     FITTED,
     METHODS,
@@ -147,6 +148,7 @@ def _panel(
             Statistic("rmse", "square", "root mean squared error", lambda square: math.sqrt(np.nanmean(square))),
         ),
         validate=_validate,
+        accepts={"table": table_method},
         version=5,
     )
 

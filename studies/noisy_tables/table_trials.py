@@ -82,7 +82,7 @@ def grow_tree(leaves: Array, groups: Sequence[int]) -> tuple[Array, Array, list[
     return np.concatenate(counts), np.append(np.concatenate(parents), -1), levels
 
 
-def _measures(table: NoisyTable, estimate: Array, low: Array, high: Array, pit: Array) -> dict[str, Array]:
+def measures_of(table: NoisyTable, estimate: Array, low: Array, high: Array, pit: Array) -> dict[str, Array]:
     """Return the measures of one trial, each of shape (parts,); NaN for an empty part."""
     by_node = score_intervals(table.truth, estimate, low, high)
     means = {name: np.array([of_nodes[part].mean() if part.size else np.nan for part in table.parts])
@@ -97,7 +97,7 @@ def _judge(table: NoisyTable, parents: Array, prior: Any, seen: Any) -> dict[str
         support, p = posterior.pmf(max(int(node), 0))
         at = table.truth[node]
         pit[j] = p[support < at].sum() + table.uniforms[j] * p[support == at].sum()
-    return _measures(table, posterior.mean(), *posterior.interval(NOMINAL), np.clip(pit, 0.0, 1.0))
+    return measures_of(table, posterior.mean(), *posterior.interval(NOMINAL), np.clip(pit, 0.0, 1.0))
 
 
 def _tree(table: NoisyTable) -> dict[str, Array]:
@@ -122,7 +122,7 @@ def _normal(table: NoisyTable, estimate: Array, std: Array, clip: bool = False) 
     pit = special.ndtr(np.where(np.isnan(z), 0.0, z))
     if clip:
         estimate, low, high = (np.maximum(ends, 0.0) for ends in (estimate, low, high))
-    return _measures(table, estimate, low, high, pit)
+    return measures_of(table, estimate, low, high, pit)
 
 
 def _variances(table: NoisyTable) -> Array:

@@ -88,8 +88,7 @@ class RegressionAnswer:
         posterior, release = self.posterior, self.stored.release
         values = posterior.to_dict(self.level)
         rows = [
-            (name, *format_numbers(numbers.values(), numbers["sd"]))
-            for name, numbers in values["coefficients"].items()
+            (name, *format_numbers(numbers.values(), numbers["sd"])) for name, numbers in values["coefficients"].items()
         ]
         print_table(("coefficient", "mean", "sd", "low", "high"), rows)
         lines = [

@@ -36,6 +36,7 @@ from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, S
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
 from studies.panels import Values
+from studies.regression.own_regressions import regression_method
 from studies.regression.page_tables import compare_coverage, compare_intervals, compare_ranges
 from studies.regression.regression_claims import CLAIMS
 from studies.regression.regression_trials import (
@@ -44,7 +45,8 @@ from studies.regression.regression_trials import (
     SHIFTED,
     Block,
     evaluate_algorithm,
-    is_applicable,
+    is_computed,
+    is_supported,
     simulate_ranges,
     simulate_records,
     simulate_releases,
@@ -90,7 +92,13 @@ def _panel(
         meaning=meaning,
         simulate=simulate or partial(simulate_records, n_features),
         methods=tuple(
-            Method(name, partial(evaluate_algorithm, name), note=algorithm.note, version=algorithm.version)
+            Method(
+                name,
+                partial(evaluate_algorithm, name),
+                note=algorithm.note,
+                version=algorithm.version,
+                supports=partial(is_supported, name, n_features, most_records),
+            )
             for name, algorithm in ALGORITHMS.items()
             if name in kept
         ),
@@ -106,7 +114,8 @@ def _panel(
             Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test of uniform quantiles", ks_p_value),
             Statistic("largest", "rhat", "largest split R-hat among the trials", np.max),
         ),
-        validate=partial(is_applicable, n_features, most_records),
+        validate=partial(is_computed, n_features),
+        accepts={"regression": partial(regression_method, n_features)},
     )
 
 

@@ -93,7 +93,9 @@ def _public_records(name: str) -> np.ndarray:
     return PublicBox.of(ranges).scale(records)
 
 
-class _Trial(NamedTuple):
+class Trial(NamedTuple):
+    """Statistics of one trial, with the true coefficients."""
+
     truths: Mapping[str, Array]  # by kind of records, true (θ₀, θ, σ²), or those of a regression without privacy
     drawn: Mapping[str, Array]  # noise matrices by noise
     gram: Mapping[str, Array]  # Gram matrices by kind of records
@@ -106,7 +108,7 @@ class Block(NamedTuple):
     n: int
     epsilon: float
     noises: Mapping[str, GramNoise]
-    trials: Sequence[_Trial]
+    trials: Sequence[Trial]
 
 
 def simulate_records(n_features: int, cell: Values, streams: Streams) -> Block:
@@ -125,11 +127,11 @@ def simulate_records(n_features: int, cell: Values, streams: Streams) -> Block:
         elif n % _PART == 0:
             blocks = z.reshape(-1, _PART, n_features + 2)
             kept = blocks.swapaxes(1, 2) @ blocks
-        trials.append(_Trial({kind: regression_of(mu, psi)}, drawn, {kind: z.T @ z}, kept))
+        trials.append(Trial({kind: regression_of(mu, psi)}, drawn, {kind: z.T @ z}, kept))
     return Block(n, cell["epsilon"], noises, trials)
 
 
-def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, GramNoise]) -> _Trial:
+def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, GramNoise]) -> Trial:
     """Draw moments from each prior, and statistics of each joint model."""
     n, p = cell["n"], next(iter(noises.values())).p
     (mu, psi), conjugate = RegressionPrior().sample(rng, p), _CONJUGATE.sample(rng, p)
@@ -142,7 +144,7 @@ def _own_trial(rng: np.random.Generator, cell: Values, noises: Mapping[str, Gram
         "conjugate": normal_statistic(rng, *conjugate, n),
     }
     truths = {**dict.fromkeys(gram, regression_of(mu, psi)), "conjugate": regression_of(*conjugate)}
-    return _Trial(truths, drawn, gram, z[:, 1:] if cell["track"] == "approximate" else None)
+    return Trial(truths, drawn, gram, z[:, 1:] if cell["track"] == "approximate" else None)
 
 
 def simulate_ranges(cell: Values, streams: Streams) -> Block:
@@ -155,7 +157,7 @@ def simulate_ranges(cell: Values, streams: Streams) -> Block:
         x = centre + rng.uniform(-1.0, 1.0, n) / factor
         y = truth[0] + truth[1] * x + np.sqrt(variance) * rng.normal(size=n)
         z = _with_intercept(np.clip(np.column_stack([x, y]), -1.0, 1.0))
-        trials.append(_Trial({"ranges": truth}, drawn, {"ranges": z.T @ z}))
+        trials.append(Trial({"ranges": truth}, drawn, {"ranges": z.T @ z}))
     return Block(n, cell["epsilon"], noises, trials)
 
 
@@ -193,7 +195,7 @@ def simulate_releases(columns: str, cell: Values, streams: Streams) -> Block:
     n, mean = len(z), gram[0, 1:] / len(z)
     truth, noises = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean)), _noises(cell, len(mean))
     trials = [
-        _Trial(
+        Trial(
             {"real": truth}, {name: noise.sample(rng, 1)[0] for name, noise in noises.items()}, {"real": gram}, records
         )
         for rng in streams.generators()
@@ -206,7 +208,7 @@ def _noises(cell: Values, p: int) -> dict[str, GramNoise]:
     return {name: calibrated_gram_noise(name, p, cell["epsilon"], delta) for name in NOISES[cell["track"]]}
 
 
-def _kind(algorithm: Algorithm, trial: _Trial) -> str:
+def _kind(algorithm: Algorithm, trial: Trial) -> str:
     """Return the kind of records that a method analyses: if records are its own, that of its joint model."""
     return algorithm.own_records if "exact" in trial.gram else next(iter(trial.gram))
 
@@ -216,14 +218,14 @@ def evaluate_algorithm(name: str, block: Block, setting: Values, streams: Stream
     algorithm = ALGORITHMS[name]
     pairs = zip(block.trials, streams.generators(), strict=True)
     draws = np.array([algorithm.draw(algorithm, block, trial, rng) for trial, rng in pairs])  # in C order
-    scores = _score(draws, np.array([trial.truths[_kind(algorithm, trial)] for trial in block.trials]))
+    scores = score_draws(draws, np.array([trial.truths[_kind(algorithm, trial)] for trial in block.trials]))
     if algorithm.release is not None:
         constant = np.ptp(draws, axis=(1, 2)) == 0.0  # σ² at the end of its range; the draws are independent
         scores["rhat"][constant], scores["ess"][constant] = 1.0, _CHAINS * _DRAWS
     return scores
 
 
-def _draw_chains(algorithm: Algorithm, block: Block, trial: _Trial, rng: np.random.Generator) -> Array:
+def _draw_chains(algorithm: Algorithm, block: Block, trial: Trial, rng: np.random.Generator) -> Array:
     noise = algorithm.noise or next(iter(block.noises))
     added, gram = block.noises[noise], trial.gram[_kind(algorithm, trial)]
     release = GramRelease(gram if algorithm.is_noiseless else gram + trial.drawn[noise], block.n, added)
@@ -233,7 +235,7 @@ def _draw_chains(algorithm: Algorithm, block: Block, trial: _Trial, rng: np.rand
     return draws[..., : added.p + 1]
 
 
-def _draw_bootstrap(algorithm: Algorithm, block: Block, trial: _Trial, rng: np.random.Generator) -> Array:
+def _draw_bootstrap(algorithm: Algorithm, block: Block, trial: Trial, rng: np.random.Generator) -> Array:
     """Return independent draws given a release of a Gram matrix, or of records."""
     method = algorithm.release.calibrated(next(iter(block.noises.values())).p, block.epsilon, DELTA)
     statistic = trial.gram[_kind(algorithm, trial)] if algorithm.release is AdaSSP else trial.records
@@ -241,7 +243,7 @@ def _draw_bootstrap(algorithm: Algorithm, block: Block, trial: _Trial, rng: np.r
     return method.bootstrap(rng, release, _CHAINS * _DRAWS).reshape(_CHAINS, _DRAWS, -1)
 
 
-def _draw_partition(algorithm: Algorithm, block: Block, trial: _Trial, rng: np.random.Generator) -> Array:
+def _draw_partition(algorithm: Algorithm, block: Block, trial: Trial, rng: np.random.Generator) -> Array:
     """Return draws of a normal distribution with the released quantiles, for each component."""
     assert trial.records is not None
     means, spreads = _powered_posteriors(trial.records)
@@ -269,7 +271,7 @@ def _powered_posteriors(parts: Array) -> tuple[Array, Array]:
     return means, np.sqrt(variance[:, None] * unit)
 
 
-def _score(draws: Array, truth: Array) -> dict[str, Any]:
+def score_draws(draws: Array, truth: Array) -> dict[str, Any]:
     """Return the measures of draws, shape (trials, chains, draws, components)."""
     rhat, ess = diagnose_chains(np.moveaxis(draws, -1, 1))
     pooled = draws.reshape(len(truth), -1, truth.shape[1])
@@ -278,14 +280,22 @@ def _score(draws: Array, truth: Array) -> dict[str, Any]:
     return {**scores, "pit": (pooled < truth[:, None]).mean(axis=1), "rhat": rhat, "ess": ess}
 
 
-def is_applicable(n_features: int, most_records: int | None, cell: Values, setting: Values) -> bool:
-    """Return True if a method applies to a cell; real tables have far more than 10 records."""
-    n, is_shifted = cell.get("n", 10_000), cell.get("records") in SHIFTED
+def is_computed(n_features: int, cell: Values, setting: Values) -> bool:
+    """Return True if methods are compared in a cell; raise ValueError for too few records."""
+    n, is_shifted = _records_of(cell)
     if n < n_features + 3:
         raise ValueError(f"n must be at least {n_features + 3} for {n_features} features, got {n}; use more records")
-    if is_shifted and cell["epsilon"] != 1.0:
-        return False
-    algorithm = ALGORITHMS[setting["algorithm"]]
+    return not is_shifted or cell["epsilon"] == 1.0
+
+
+def _records_of(cell: Values) -> tuple[int, bool]:
+    """Return a number of records, and True if most models exclude them; real tables have far more than 10 records."""
+    return cell.get("n", 10_000), cell.get("records") in SHIFTED
+
+
+def is_supported(name: str, n_features: int, most_records: int | None, cell: Values, setting: Values) -> bool:
+    """Return True if a method, by its name, applies to a cell."""
+    (n, is_shifted), algorithm = _records_of(cell), ALGORITHMS[name]
     if most_records is not None:
         algorithm = replace(algorithm, most_records=most_records)
     return algorithm.applies(n, n_features, cell["track"], cell["epsilon"], is_shifted)

@@ -150,7 +150,7 @@ def evaluate_draws(method: GlmMethod, groups: list[Group], setting: Values, stre
         mechanism = make_mechanism(method.name, len(group.data.train_y), setting)
         rng = next(streams.single(group.trials.start).generators())
         sampled = draw_weights(rng, group.data, mechanism, len(group.trials))
-        scores = zip(group.trials, *_score(sampled.weights, group.data), strict=True)
+        scores = zip(group.trials, *score_draw(sampled.weights, group.data), strict=True)
         same = sampled.rhat, sampled.ess, sampled.problem
         rows += [(error, nll, *same) for trial, error, nll in scores if trial in streams.trials]
     data = groups[0].data
@@ -169,7 +169,7 @@ def make_mechanism(name: str, n: int, setting: Values) -> GlmMechanism:
     return glm_mechanism(name, n, setting["beta"], setting.get("order", 1.0), setting.get("epsilon", 1.0))
 
 
-def _score(weights: Array, data: Classification) -> tuple[Array, Array]:
+def score_draw(weights: Array, data: Classification) -> tuple[Array, Array]:
     """Return the test error of each draw, and its mean negative log-likelihood on the test records."""
     predictors = weights @ data.test_x.T
     signs = np.where(data.test_y > 0, 1.0, -1.0)
@@ -260,21 +260,28 @@ def evaluate_published(name: str, groups: list[Group], setting: Values, streams:
     """Return the measures of one method on real records for the trials of `streams`."""
     rows: list[tuple[Any, ...]] = []
     data = groups[0].data
-    reference = _reference(data, setting["beta"])
-    signs = np.where(data.test_y > 0, 1.0, -1.0)
     for group in groups:
         rng = next(streams.single(group.trials.start).generators())
         published, problem = _publish(rng, name, group, setting)
         for trial, draws in zip(group.trials, published, strict=True):
-            if trial not in streams.trials:
-                continue
-            right = expit((draws @ data.test_x.T) * signs).mean(axis=0)  # predictive probability of the true label
-            nll = -log_expit((draws @ data.test_x.T) * signs)
-            wrong = np.where(data.test_y > 0, right <= 0.5, right < 0.5)  # weights of 0 predict class 0
-            loss = float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean())
-            rows.append((float(wrong.mean()), loss, relative_energy(draws, reference), len(draws), problem))
-    measures = by_measure(("test_error", "test_nll", "energy", "n_used", "error"), rows)
+            if trial in streams.trials:
+                rows.append((*score_published(draws, data, setting["beta"]), problem))
+    measures = by_measure((*OF_PUBLISHED, "error"), rows)
     return {**measures, **forecasts(len(data.train_y), data.train_x.shape[1], setting)}
+
+
+OF_PUBLISHED = "test_error", "test_nll", "energy", "n_used"
+"""Measures that `score_published` returns."""
+
+
+def score_published(draws: Array, data: Classification, beta: float) -> tuple[float, float, float, int]:
+    """Return test error, log loss, relative energy distance and number of published draws, shape (k, d)."""
+    signs = np.where(data.test_y > 0, 1.0, -1.0)
+    right = expit((draws @ data.test_x.T) * signs).mean(axis=0)  # predictive probability of the true label
+    nll = -log_expit((draws @ data.test_x.T) * signs)
+    wrong = np.where(data.test_y > 0, right <= 0.5, right < 0.5)  # weights of 0 predict class 0
+    loss = float(np.mean(-np.log(right)) if len(draws) > 1 else nll.mean())
+    return float(wrong.mean()), loss, relative_energy(draws, _reference(data, beta)), len(draws)
 
 
 # Simulated records in two dimensions
@@ -335,15 +342,23 @@ def evaluate_simulated(name: str, records: Sequence[Simulated], setting: Values,
             draws = _states(rng, chain, record.design, record.labels, 1)[0]
         else:
             draws = grid_draws(rng, record.design, record.labels, *exact_target(name, n, setting))
-        (low, high), exact = (np.quantile(sampled, _ENDS, axis=0) for sampled in (draws, record.reference))
-        covered = float(((low <= record.weights) & (record.weights <= high)).mean())
-        width = float(((high - low) / (exact[1] - exact[0])).mean())
-        rows.append((relative_energy(draws, record.reference), len(draws), covered, width))
-    measures = by_measure(("energy", "n_used", "covered", "width"), rows)
-    return {**measures, **forecasts(n, 2, setting), "planned": _is_planned(n, setting)}
+        rows.append(score_simulated(draws, record))
+    return {**by_measure(OF_SIMULATED, rows), **forecasts(n, 2, setting), "planned": is_planned(n, setting)}
 
 
-def _is_planned(n: int, setting: Values) -> bool:
+OF_SIMULATED = "energy", "n_used", "covered", "width"
+"""Measures that `score_simulated` returns."""
+
+
+def score_simulated(draws: Array, record: Simulated) -> tuple[float, int, float, float]:
+    """Return relative energy distance and number of published draws, and coverage and relative width of intervals."""
+    (low, high), exact = (np.quantile(sampled, _ENDS, axis=0) for sampled in (draws, record.reference))
+    covered = float(((low <= record.weights) & (record.weights <= high)).mean())
+    width = float(((high - low) / (exact[1] - exact[0])).mean())
+    return relative_energy(draws, record.reference), len(draws), covered, width
+
+
+def is_planned(n: int, setting: Values) -> bool:
     """Return True if the planner allows intervals from a chain that publishes all iterates."""
     try:
         plan_intervals(published_langevin(n, setting["beta"], setting.get("epsilon", 1.0), setting["delta"]), 2)

@@ -57,6 +57,7 @@ from studies.renyi.logistic_trials import (
     simulate_fixed,
     simulate_records,
 )
+from studies.renyi.own_draws import published_draw, simulated_draw
 from studies.renyi.renyi_figures import against_epsilon
 from studies.styles import GLM_STYLES, SERIES
 
@@ -110,6 +111,7 @@ def _real(name: str, trials: int) -> Panel:
         meaning=f"{LABELS[name]}, as in P3",
         simulate=simulate_fixed(name, _N_GROUPED),
         methods=_methods(evaluate_published),
+        accepts={"draw": published_draw},
         measures=(
             Measure("test_error", "fraction of misclassified test records"),
             Measure("test_nll", "mean negative log predictive probability of a test record", "nat"),
@@ -134,6 +136,7 @@ _PANELS = (
         meaning="simulated records with two explanatory variables and weights from the prior",
         simulate=simulate_records,
         methods=_methods(evaluate_simulated),
+        accepts={"draw": simulated_draw},
         measures=(
             *_DRAWS,
             Measure("covered", "fraction of true weights in central 95 % intervals of the published draws"),

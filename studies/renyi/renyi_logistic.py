@@ -14,6 +14,7 @@ hundred means. Standard errors are those of draws on a fixed split, except for r
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -51,6 +52,7 @@ from studies.renyi.logistic_trials import (
     make_mechanism,
     simulate_fixed,
 )
+from studies.renyi.own_draws import tested_draw
 from studies.renyi.page_tables import compare_errors
 from studies.renyi.renyi_figures import against_epsilon
 
@@ -68,7 +70,12 @@ def _simulate_csv(cell: Values, streams: Streams) -> list[Group]:
 def _validate(cell: Values, setting: Values) -> bool:
     if "target" in cell:
         read_csv(cell["data"], cell["target"])
-    make_mechanism(setting["mechanism"], 1, setting)
+    make_mechanism("true-posterior", 1, setting)
+    return True
+
+
+def _is_supported(name: str, cell: Values, setting: Values) -> bool:
+    make_mechanism(name, 1, setting)
     return True
 
 
@@ -79,10 +86,11 @@ _SPLITS = Panel(
     meaning="Abalone, split at random in each trial",
     simulate=_simulate_splits,
     methods=tuple(
-        method_of(entry, evaluate_draws, uses=entry.uses)
+        method_of(entry, evaluate_draws, uses=entry.uses, supports=partial(_is_supported, entry.name))
         for entry in GLM_MECHANISMS.values()
         if entry.budget != "gaussian"
     ),
+    accepts={"draw": tested_draw},
     measures=(
         Measure("test_error", "fraction of misclassified test records"),
         Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),

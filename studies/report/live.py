@@ -24,6 +24,7 @@ from pipeline.errors import BadInputError
 from pipeline.redact import format_error
 from pipeline.runs.resolve import study_of
 from pipeline.store.result_store import ResultStore, open_complete
+from pipeline.store.scan.states import count_by_status
 from studies import MODULES
 from studies.folders import is_folder, store_path
 from studies.report.collection import folder_page
@@ -89,7 +90,7 @@ class LivePage:
         last = self.progress
         try:
             stores = self._stores()
-            counts = [store.count(panel) for store in stores for panel in store.spec["panels"]]
+            counts = [count_by_status(store, panel) for store in stores for panel in store.spec["panels"]]
             self.progress = Progress(last.page, *total_by_kind(counts))
             state = counts, [store.sessions for store in stores]
             if state != self._shown:

@@ -1,7 +1,7 @@
-"""Measure the cost per evaluation of every panel of the built-in studies at both scales, and write ``studies/costs.json``.
+"""Measure the cost per evaluation of every panel of the studies at both scales, and write ``studies/costs.json``.
 
-Run ``python -m tests.benchmarks.bench_costs`` after a change that makes a panel faster or slower. The costs are seconds of
-processor time, so that other processes do not change them; `run all` only uses their ratios.
+Run ``python -m tests.benchmarks.bench_costs`` after a change that makes a panel faster or slower. The costs are seconds
+of processor time, so that other processes do not change them; `run all` only uses their ratios.
 """
 
 import json

@@ -41,8 +41,10 @@ from pipeline.execution.execute import execute
 from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Task
 from pipeline.runs.estimate import make_plan
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # (cells, blocks per cell)
@@ -118,7 +120,7 @@ def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
             for chunk in islice(Path(path, "p/status/c").glob("*/*"), 0, None, 2):
                 chunk.unlink()
             with timed(found, "count"):
-                counts = ResultStore.open(path).count("p")
+                counts = count_by_status(ResultStore.open(path), "p")
             assert counts[pipeline.Status.PENDING] == len(cells) * trials // 2
             with timed(found, "resume"):
                 store = pipeline.resume(path, cluster=cluster)
@@ -140,7 +142,7 @@ def drive_utilisation() -> dict[str, float]:
         study = source.load().configure(1, values={"n": range(1, N_WORKERS * ROUNDS + 1)})
         url = str(folder / "s.zarr")
         with started(folder, N_WORKERS) as cluster, Session.begin(url, {}) as session:
-            profile, store = load_profile(cluster), ResultStore.create(session, study, source.attributes)
+            profile, store = load_profile(cluster), create_empty_store(session, study, source.attributes)
             task = Task(source, url, store.attributes["spec_sha256"], session.id)
             with connect(profile) as client, registered(client, task):
                 client.wait_for_workers(N_WORKERS, timeout=600)
@@ -158,9 +160,9 @@ def make_store(folder: Path, n_trials: int, n_cells: int) -> str:
     study: Study = source.load().configure(n_trials // n_cells, values={"n": range(1, n_cells + 1)})
     panel = study.panels[0]
     with Session.begin(f"{folder}/s.zarr", {}) as session:
-        store = ResultStore.create(session, study, source.attributes)
+        store = create_empty_store(session, study, source.attributes)
         planned = [Planned(panel, block, panel.settings()) for block in iterate_blocks(panel)]
-        with store.commit(planned) as commit:
+        with BlockWriter(store).commit(planned) as commit:
             for one in planned:
                 n = len(one.block.trials)
                 outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))

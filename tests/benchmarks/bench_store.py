@@ -34,9 +34,11 @@ from pipeline.declare.study import Study
 from pipeline.execution.work import PendingWork, Work, pack
 from pipeline.runs.estimate import make_plan
 from pipeline.runs.verify import verify
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 
 SMALLEST, EMPTY, FILLED = (word in sys.argv[1:] for word in ("--smallest", "--empty", "--filled"))
@@ -98,7 +100,7 @@ def fill(study: Study, store: ResultStore, works: Iterator[Work]) -> None:
     settings = panel.settings()
     while batch := list(islice(works, BATCH // len(settings))):
         planned = [Planned(panel, work.block, [settings[k] for k in work.settings]) for work in batch]
-        with store.commit(planned) as commit:
+        with BlockWriter(store).commit(planned) as commit:
             for one in planned:
                 trials = one.block.trials
                 n = len(trials)
@@ -119,13 +121,13 @@ def measure(layout: str, size: int) -> dict[str, float]:
         source.trust()
         declared = source.load()
         with Session.begin(f"{name}/first.zarr", {}) as session:  # import all modules before the measurement
-            ResultStore.create(session, declared.configure(), source.attributes)
+            create_empty_store(session, declared.configure(), source.attributes)
         verify(f"{name}/first.zarr", sample=0)
         pipeline.summarise(pipeline.open_results(f"{name}/first.zarr")["p"].to_dataset())
         with Session.begin(url, source.attributes) as session:
             with timer.step("create"):
                 study = declared.configure(trials, values={"n": range(1, cells + 1)})
-                store = ResultStore.create(session, study, source.attributes)
+                store = create_empty_store(session, study, source.attributes)
             with timer.step("plan"):
                 make_plan(study, pilot_seconds=0)
                 works = PendingWork(study, store)
@@ -146,7 +148,7 @@ def measure(layout: str, size: int) -> dict[str, float]:
         with timer.step("scan"):
             assert len(PendingWork(study, store)) == 0
         with timer.step("count"):
-            assert store.count("p")[pipeline.Status.OK] == n_settings * n_blocks
+            assert count_by_status(store, "p")[pipeline.Status.OK] == n_settings * n_blocks
         if FILLED:
             return timer.found | {"syncfs": timer.flushed}
         with timer.step("summarise"):

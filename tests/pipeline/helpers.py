@@ -16,10 +16,12 @@ from pipeline import Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.execution.work import PendingWork
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
 from pipeline.store.files.locations import STATE, is_local
 from pipeline.store.files.object_clients import list_paths, open_objects
-from pipeline.store.result_store import COMMITTED, ResultStore
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import COMMITTED, block_states
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.records import SESSION_COPIES
 
@@ -158,17 +160,17 @@ def evaluate_one(study, panel_name, method, trials, cell=0):
 def create_store(path, study, **attributes):
     """Create a store without results, and end its session."""
     with Session.begin(os.fspath(path), {}) as session:
-        ResultStore.create(session, study, {"study_reference": "", **attributes})
+        create_empty_store(session, study, {"study_reference": "", **attributes})
     return ResultStore.open(path)
 
 
 def compute_into(path, study):
     """Create a store and compute all of its blocks in this process."""
     with Session.begin(os.fspath(path), {}) as session:
-        created = ResultStore.create(session, study, {"study_reference": ""})
+        created = create_empty_store(session, study, {"study_reference": ""})
         for panel in study.panels:
             planned = [Planned(panel, block, panel.settings()) for block in iterate_blocks(panel)]
-            with created.commit(planned) as commit:
+            with BlockWriter(created).commit(planned) as commit:
                 for one in planned:
                     outcomes = evaluate_block(study, one.block, one.settings)
                     for setting, outcome in zip(one.settings, outcomes, strict=True):
@@ -186,7 +188,7 @@ def writing(path):
 def commit_block(store, study, panel, block, settings=None, stale=()):
     """Compute and commit some settings of one block to a store opened for a session."""
     settings = panel.settings() if settings is None else settings
-    with store.commit([Planned(panel, block, settings, stale)]) as commit:
+    with BlockWriter(store).commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)
 
@@ -231,4 +233,4 @@ def temporary_files(store):
 
 def pending(store, panel, retry=()):
     """Return a mask of the blocks and settings to compute."""
-    return store.scan(panel, retry) != COMMITTED
+    return block_states(store, panel, retry) != COMMITTED

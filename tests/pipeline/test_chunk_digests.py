@@ -20,9 +20,12 @@ from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
 from pipeline.execution.work import PendingWork
 from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import grow_store
 from pipeline.store.health import check_block, invalidate
+from pipeline.store.read import read_values
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, read_arrays, writing
@@ -112,7 +115,7 @@ def test_plain_zarr_reads_statuses_with_digests(complete_store):
     statuses = read_arrays(complete_store)
     store = ResultStore.open(complete_store)
     for panel in STUDY.panels:
-        np.testing.assert_array_equal(statuses[f"{panel.name}/status"], store.values(panel.name, "status"))
+        np.testing.assert_array_equal(statuses[f"{panel.name}/status"], read_values(store, panel.name, "status"))
     xr.open_zarr(complete_store, group="single").load()
     assert zarr.open_array(complete_store / "single/status", mode="r")[...].tolist() == [[1] * 5]
 
@@ -143,7 +146,7 @@ def grow(path):
     with Session.begin(str(path), {}) as session:
         store = ResultStore.open(path, session.id)
         if not store.holds(GROWN):
-            store = store.grow(session, GROWN)
+            store = grow_store(store, session, GROWN)
         compute_pending(store, GROWN)
 
 
@@ -154,7 +157,7 @@ def retry(path):
         for work in PendingWork(study_of_faults(), store, FAILURES):
             panel = FAULTS
             settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-            with store.commit([Planned(panel, work.block, settings, stale)]) as commit:
+            with BlockWriter(store).commit([Planned(panel, work.block, settings, stale)]) as commit:
                 for setting in settings:
                     (fine,) = evaluate_block(study_of_faults(), work.block, [panel.settings()[0]])
                     commit.write(panel, work.block, setting, fine)
@@ -169,8 +172,8 @@ def outcomes_of(path):
     store, found = ResultStore.open(path), {}
     for panel, name in (("single", "heads"), ("faults", "x")):
         if panel in store.spec["panels"]:
-            status = store.values(panel, "status")
-            values, errors = store.values(panel, name), store.values(panel, "error")
+            status = read_values(store, panel, "status")
+            values, errors = read_values(store, panel, name), read_values(store, panel, "error")
             for at in np.argwhere(status != Status.PENDING):
                 number = values[tuple(at)].item() if status[tuple(at)] == Status.OK else None
                 found[panel, *at.tolist()] = (int(status[tuple(at)]), number, bool(errors[tuple(at)]))
@@ -257,7 +260,7 @@ def _damage(rng, path):
 
 def _shown(path):
     summaries = [summarise(group.to_dataset()) for group in open_results(path).children.values()]
-    return summaries, [ResultStore.open(path).count(panel.name) for panel in STUDY.panels]
+    return summaries, [count_by_status(ResultStore.open(path), panel.name) for panel in STUDY.panels]
 
 
 @pytest.mark.slow

@@ -10,12 +10,14 @@ import pytest
 import pipeline
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, evaluate_block
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
 from pipeline.store.files import local_files
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.health import check_block
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import block_states
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.faults.file_operations import lose_power, note_unsynced
@@ -79,7 +81,7 @@ def compute_and_commit(url):
     study = STUDY.configure(panels=PANELS)
     with Session.begin(str(url), {}) as session:
         is_begun = ResultStore.exists(url) and ResultStore.open(url).complete
-        store = ResultStore.open(url, session.id) if is_begun else ResultStore.create(session, study, {})
+        store = ResultStore.open(url, session.id) if is_begun else create_empty_store(session, study, {})
         compute_pending(store, study)
 
 
@@ -136,7 +138,7 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
     flushes, flush = [], LocalFiles.flush
     monkeypatch.setattr(LocalFiles, "flush", lambda files, keys: flushes.append(1) or flush(files, keys))
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        store = ResultStore.create(session, study, {})
+        store = create_empty_store(session, study, {})
         before = len(flushes)
         compute_pending(store, study)
         assert len(flushes) - before == 3  # in this test, each task has one block
@@ -151,16 +153,16 @@ def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):
     )
     study = STUDY.configure(panels=["single"])
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        compute_pending(ResultStore.create(session, study, {}), study)
+        compute_pending(create_empty_store(session, study, {}), study)
     values = {str(path) for path in (tmp_path / "s.zarr/single/heads/c").rglob("*")}
     assert values <= set(synced)
-    assert np.all(ResultStore.open(tmp_path / "s.zarr").scan(study.panels[0]) == 0)
+    assert np.all(block_states(ResultStore.open(tmp_path / "s.zarr"), study.panels[0]) == 0)
 
 
 def test_failed_flush_commits_nothing(tmp_path, monkeypatch):
     study = STUDY.configure(panels=["single"])
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        store = ResultStore.create(session, study, {})
+        store = create_empty_store(session, study, {})
 
         def fail(files, keys):
             raise OSError(5, "Input/output error")
@@ -193,12 +195,12 @@ def test_commit_flushes_values_of_unfinished_commits_that_it_relies_on(tmp_path,
     setting = panel.settings()[0]
     synced = []
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        ResultStore.create(session, study, {})
+        create_empty_store(session, study, {})
         stores = [ResultStore.open(tmp_path / "s.zarr", session.id) for _ in range(2)]  # the stores of two workers
         (before,), (after,) = (evaluate_block(study, block, [setting]) for block in (first, second))
-        with stores[0].commit([Planned(panel, first, [setting])]) as commit:
+        with BlockWriter(stores[0]).commit([Planned(panel, first, [setting])]) as commit:
             commit.write(panel, first, setting, before)
-            with stores[1].commit([Planned(panel, second, [setting])]) as other:
+            with BlockWriter(stores[1]).commit([Planned(panel, second, [setting])]) as other:
                 other.write(panel, second, setting, after)
                 monkeypatch.setattr(LocalFiles, "sync", lambda files, path: synced.append(path))
             assert str(tmp_path / "s.zarr/means/exact/c/0/0/0/0/0") in synced

@@ -23,8 +23,11 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
-from pipeline.store.commit import Planned, cause_of, without_rerun
-from pipeline.store.result_store import COMMITTED, STALE, ResultStore
+from pipeline.store.codec.error_texts import cause_of, without_rerun
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.read import read_outcome
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import COMMITTED, STALE, block_states
 from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, make_study, panel_of, pending, writing
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
@@ -660,10 +663,10 @@ def test_block_with_untried_trials_stays_pending(tmp_path):
     assert not pending(ResultStore.open(path), panel).any()
     with writing(path) as store:
         for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
-            with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+            with BlockWriter(store).commit([Planned(panel, block, [setting], [setting])]) as commit:
                 commit.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
-            assert store.read(panel, block, setting).status.tolist() == expected
-            assert store.scan(panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
+            assert read_outcome(store, panel, block, setting).status.tolist() == expected
+            assert block_states(store, panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
             assert pending(store, panel).sum() == (budget is not None)
 
 

@@ -6,6 +6,7 @@ import xarray as xr
 
 from pipeline import BadInputError, open_results, resume, run
 from pipeline.runs.run import extend
+from pipeline.store.creation import grow_store
 from pipeline.store.layout.root import COPY
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
@@ -96,7 +97,7 @@ def test_coordinates_keep_their_chunks(tmp_path):
     expected = old.load().copy(deep=True)
     old, plain = (xr.open_zarr(tmp_path / "s.zarr", group="means", consolidated=kind) for kind in (True, False))
     with Session.begin(store.url, {}) as session:
-        store.grow(session, store_study().extended(STUDY, 6, {"n": [9]}))
+        grow_store(store, session, store_study().extended(STUDY, 6, {"n": [9]}))
     assert old.load().equals(expected)
     assert plain.load().equals(expected)
     assert dict(xr.open_zarr(tmp_path / "s.zarr", group="means").sizes)["trial"] == 6
@@ -123,7 +124,7 @@ def operations(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         done = crash_at(patch, 10**9)
         with Session.begin(str(path), {}) as session:
-            ResultStore.open(path).grow(session, study.extended(STUDY, 7, {"n": [9]}))
+            grow_store(ResultStore.open(path), session, study.extended(STUDY, 7, {"n": [9]}))
     return done
 
 

@@ -10,8 +10,9 @@ import xarray as xr
 
 from pipeline import Factor, open_results, summarise
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from tests.pipeline.helpers import count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
@@ -76,11 +77,14 @@ def test_count_of_a_hundred_million_pending_trials(tmp_path):
     study = large_study()
     create_store(tmp_path / "s.zarr", study)
     panel, block = study.panels[0], Block("single", 50, range(10**5, 2 * 10**5))
-    with writing(tmp_path / "s.zarr") as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
+    with (
+        writing(tmp_path / "s.zarr") as store,
+        BlockWriter(store).commit([Planned(panel, block, panel.settings())]) as commit,
+    ):
         (outcome,) = evaluate_block(study, block, panel.settings())
         outcome.status[:10] = [0, 2, 2, 3, 4, 5, 0, 0, 0, 0]
         commit.write(panel, block, panel.settings()[0], outcome)
-    counts, peak = peak_of(store.count, "single")
+    counts, peak = peak_of(count_by_status, store, "single")
     ok = 10**5 - 10
     assert [counts[status] for status in Status] == [10**8 - ok - 5, ok, 2, 1, 1, 1, 0]
     assert sum(counts.values()) == 10**8
@@ -101,7 +105,7 @@ def test_opening_a_store_reads_no_trial_coordinate(tmp_path):
 @pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
 def test_count_equals_the_stored_statuses(complete_store, name):
     opened = ResultStore.open(complete_store)
-    assert opened.count(name) == count_status(open_results(complete_store)[name].to_dataset())
+    assert count_by_status(opened, name) == count_status(open_results(complete_store)[name].to_dataset())
     panel = STUDY.panel(name)
     n_positions = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
-    assert sum(opened.count(name).values()) == n_positions * panel.n_trials
+    assert sum(count_by_status(opened, name).values()) == n_positions * panel.n_trials

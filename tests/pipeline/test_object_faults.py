@@ -17,6 +17,7 @@ from pipeline.runs.verify import verify
 from pipeline.store.files import object_clients
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
@@ -102,7 +103,7 @@ def test_unreadable_store_is_no_damage(object_server):
     pipeline.run(STUDY, URL, panels=PANELS)
     object_server.choose_fault = lambda method, key: "denied" if "single/status/c/" in key else ""
     with pytest.raises(StoreAccessError, match=r"HTTP status 403 \(AccessDenied\): a message; check the permissions"):
-        ResultStore.open(URL).count("single")
+        count_by_status(ResultStore.open(URL), "single")
 
 
 def test_no_key_is_stored_or_shown(object_server):

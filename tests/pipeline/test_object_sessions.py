@@ -8,7 +8,8 @@ import pytest
 import pipeline
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.errors import BusyStoreError, SessionSupersededError
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
@@ -32,7 +33,7 @@ def grow_and_fill(url, monkeypatch):
     """Take over the store as if the lease of its session had expired, extend it, and compute all blocks again."""
     monkeypatch.setattr(lease, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
-        store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
+        store, panel = grow_store(ResultStore.open(url, session.id), session, LARGER), LARGER.panels[0]
         for block in blocks(panel):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
@@ -64,7 +65,7 @@ def test_session_is_ended_in_place_of_its_process(memory_url):
 def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, monkeypatch, tmp_path, moment):
     """If another session has extended and completed a store, the first session cannot write its last block."""
     session = Session.begin(url, {})
-    store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
+    store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
     *whole, last = blocks(panel)
     for block in whole:
         commit_block(store, SMALL, panel, block)
@@ -74,7 +75,7 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
         grow_and_fill(url, monkeypatch)
 
     def commit_last():
-        with store.commit([Planned(panel, last, settings)]) as commit:
+        with BlockWriter(store).commit([Planned(panel, last, settings)]) as commit:
             if moment == "while it computes":
                 grow_and_fill(url, monkeypatch)
             for setting, outcome in zip(settings, outcomes, strict=True):
@@ -90,7 +91,7 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
 
 def test_repeated_task_accepts_its_own_writes(memory_url):
     with Session.begin(memory_url, {}) as session:
-        store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
+        store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
             commit_block(store, SMALL, panel, blocks(panel)[0])
 
@@ -106,7 +107,7 @@ def test_number_of_requests_per_block(requests):
     """A block takes one write per variable and setting, and one session check per write; errors take no request."""
     url, panel = "s3://studies/toy.zarr", SMALL.panels[0]
     with Session.begin(url, {}) as session:
-        store = ResultStore.create(session, SMALL, {})
+        store = create_empty_store(session, SMALL, {})
         requests.clear()
         commit_block(store, SMALL, panel, blocks(panel)[0])
         assert requests["PUT", "chunk"] == 2  # one request for the measure `heads`, and one for the status

@@ -14,7 +14,8 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import evaluate_block
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
 from pipeline.store.files.locations import STATE
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.layout.root import COPY
@@ -84,8 +85,8 @@ def test_commits_are_independent(memory_url):
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
     with Session.begin(memory_url, {}) as session:
-        store = ResultStore.create(session, study, {})
-        with store.commit([Planned(panel, one, [setting])]) as commit:
+        store = create_empty_store(session, study, {})
+        with BlockWriter(store).commit([Planned(panel, one, [setting])]) as commit:
             commit.write(panel, one, setting, evaluate_block(study, one, [setting])[0])
             commit_block(store, study, panel, other)
             assert object_keys(memory_url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]

@@ -14,6 +14,7 @@ from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
+from pipeline.store.scan.states import count_by_status
 from tests.pipeline.helpers import make_study
 
 
@@ -39,9 +40,11 @@ def test_a_run_counts_the_evaluations_of_its_store(tmp_path):
 
     study = study_of()
     store = pipeline.run(study, tmp_path / "s.zarr", progress=progress)
-    assert shown[0] == PendingWork(study, None).n_evaluations == sum(total_by_kind([store.count("p")])) == 100
+    assert (
+        shown[0] == PendingWork(study, None).n_evaluations == sum(total_by_kind([count_by_status(store, "p")])) == 100
+    )
     assert sum(shown) == 0
-    assert store.count("p")[Status.NOT_APPLICABLE] == 20
+    assert count_by_status(store, "p")[Status.NOT_APPLICABLE] == 20
 
 
 def test_the_first_work_samples_the_cells_of_every_panel():
@@ -123,7 +126,9 @@ def test_several_studies_have_one_forecast(monkeypatch):
     lines = text.getvalue().splitlines()
     assert lines[0] == "s (of 3): 0 of 300 evaluations, 0 evaluations/s, 0 failed, time left estimating"
     assert lines[1] == "s (of 3), panel p: 76 of 300 evaluations, 15 evaluations/s, 0 failed, time left estimating"
-    assert lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"  # 30 blocks of 1 s
+    assert (
+        lines[2] == "t (of 3): 100 of 300 evaluations, 13 evaluations/s, 0 failed, time left 0:00:15"
+    )  # 30 blocks of 1 s
     first = next(line for line in lines if line.startswith("u"))
     assert first.startswith("u (of 3): 136 of 236 evaluations")
     assert first.endswith("time left 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s

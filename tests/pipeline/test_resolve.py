@@ -21,6 +21,7 @@ from pipeline.errors import ExecutionError
 from pipeline.runs.resolve import study_of
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import create_store, file_stamps, write_study_file
 from tests.pipeline.toy import STUDY
@@ -146,7 +147,7 @@ def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
         run(str(file), tmp_path / "s.zarr", progress=False)
     edit(file, "data.total()", "data.copy()")
     store = run(str(file), tmp_path / "s.zarr", progress=False)
-    assert store.count("p")[Status.OK] == 20
+    assert count_by_status(store, "p")[Status.OK] == 20
     edit(file, "data.copy()", "data + 1")
     refused(lambda: run(str(file), tmp_path / "s.zarr", progress=False), "was edited: ")
 

@@ -13,6 +13,7 @@ from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.run_part import RunPart
+from pipeline.store.scan.states import count_by_status
 from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
 from tests.pipeline.toy import STUDY
 
@@ -41,7 +42,7 @@ def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
     assert joined.spec == whole.spec
     assert [record["share"] for record in joined.sessions] == [f"{k + 1}/3" for k in order]
     for panel in joined.spec["panels"]:
-        assert joined.count(panel) == whole.count(panel)
+        assert count_by_status(joined, panel) == count_by_status(whole, panel)
         assert pipeline.open_results(joined)[panel].identical(pipeline.open_results(whole)[panel])
 
 
@@ -89,7 +90,7 @@ def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
         pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt_after(1))
     resumed = pipeline.resume(tmp_path / "s.zarr", study=STUDY, progress=False)
     assert_equal_arrays(resumed.url, parts[1].url)
-    counts = [resumed.count(panel) for panel in resumed.spec["panels"]]
+    counts = [count_by_status(resumed, panel) for panel in resumed.spec["panels"]]
     assert sum(count[Status.PENDING] for count in counts) == 0
     assert sum(count[Status.NOT_ASKED_FOR] for count in counts) > 0
 

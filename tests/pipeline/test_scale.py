@@ -23,6 +23,7 @@ from pipeline.store.codec.regions import iterate_slabs
 from pipeline.store.files import local_files
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
+from pipeline.store.scan.states import ok_trials
 from tests.pipeline.helpers import commit_block, count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
@@ -131,7 +132,7 @@ def test_committed_trial_is_found_in_the_last_cells(tmp_path, monkeypatch):
         return read(files, key)
 
     monkeypatch.setattr(LocalFiles, "read", note)
-    assert next(store.committed(panel, panel.settings()[0])) == first
+    assert next(ok_trials(store, panel, panel.settings()[0])) == first
     assert 0 < len(asked) <= 1000
     assert f"single/status/c/{first.cell}/0/0" in asked
 

@@ -17,6 +17,7 @@ import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
 from pipeline.runs.verify import verify
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.access import open_files
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
@@ -218,7 +219,7 @@ def _run_and_stop(url, stop_at):
 
     LocalFiles.rename = suspend
     session = Session.begin(url, {})
-    store = ResultStore.create(session, SMALL, {})
+    store = create_empty_store(session, SMALL, {})
     panel = SMALL.panels[0]
     for start in range(0, panel.n_trials, panel.block_trials):
         trials = range(start, min(start + panel.block_trials, panel.n_trials))
@@ -240,7 +241,7 @@ def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop
     assert _is_stopped(process.pid)
     larger = SMALL.extended(SMALL, 9, {})
     with Session.begin(url, {}) as session:
-        store = ResultStore.open(url, session.id).grow(session, larger)
+        store = grow_store(ResultStore.open(url, session.id), session, larger)
         panel = larger.panels[0]
         for start in range(0, panel.n_trials, panel.block_trials):
             trials = range(start, min(start + panel.block_trials, panel.n_trials))
@@ -270,7 +271,7 @@ def test_extension_is_rejected_while_a_session_is_active(url):
 def test_end_of_a_session_does_not_change_the_root(url):
     """The end of a session does not change the root, so it cannot revert a later extension (regression)."""
     first = Session.begin(url, {})
-    ResultStore.create(first, SMALL, {})
+    create_empty_store(first, SMALL, {})
     root = Path(url, "zarr.json").read_bytes()
     first.end({"finished": "2026-01-01T00:00:00Z"})
     assert Path(url, "zarr.json").read_bytes() == root

@@ -21,12 +21,15 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
-from pipeline.store.commit import Commit, Planned
+from pipeline.store.commit import BlockWriter, Commit, Planned
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
 from pipeline.store.layout.template import UNSORTED
-from pipeline.store.result_store import COMMITTED, STALE, UNWRITTEN, ResultStore
+from pipeline.store.read import read_outcome, read_values
+from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at, flip
 from tests.pipeline.helpers import (
@@ -340,7 +343,7 @@ def new(path, study, block):
 def failed(path, study, block):
     (panel,) = study.panels
     create_store(path, study)
-    with writing(path) as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
+    with writing(path) as store, BlockWriter(store).commit([Planned(panel, block, panel.settings())]) as commit:
         outcome = unevaluated(panel, len(block.trials), Status.FAILED, "no reason")
         commit.write(panel, block, panel.settings()[0], outcome)
 
@@ -352,13 +355,13 @@ def grown(path, study, block):
     with writing(path) as store:
         commit_block(store, smaller, smaller.panels[0], replace(block, trials=block.trials[:-1]))
     with Session.begin(str(path), {}) as session:
-        ResultStore.open(path).grow(session, study)
+        grow_store(ResultStore.open(path), session, study)
 
 
 def read_checked(path, panel):
     """Return the variables of a panel as our readers show them."""
     store = ResultStore.open(path)
-    return {name: store.values(panel.name, name) for name in DIMS[panel.name]}
+    return {name: read_values(store, panel.name, name) for name in DIMS[panel.name]}
 
 
 def assert_equal_bits(one, other, mask, panel):
@@ -409,14 +412,14 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
     assert bool(was_committed.any()) == bool(chunks)
 
     def commit_to(store, stale):
-        with store.commit([Planned(panel, block, [setting], stale)]) as commit:
+        with BlockWriter(store).commit([Planned(panel, block, [setting], stale)]) as commit:
             commit.write(panel, block, setting, outcome)
 
     def check_whole(store):
         assert inconsistent_variables(path, panel) == []
         assert not pending(store, panel)[at]
         assert not bound_twice(store, panel, block, setting).any()
-        stored = store.read(panel, block, setting)
+        stored = read_outcome(store, panel, block, setting)
         np.testing.assert_array_equal(stored.status, outcome.status)
         for name, values in outcome.values.items():
             np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
@@ -452,7 +455,7 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
                 expected[at] = np.isin(outcome.status, FAILURES).any()
             np.testing.assert_array_equal(pending(store, panel, retry=FAILURES), expected)
             store = ResultStore.open(path, session.id)
-            if (state := store.scan(panel, FAILURES)[at]) != COMMITTED:
+            if (state := block_states(store, panel, FAILURES)[at]) != COMMITTED:
                 commit_to(store, [setting] if state == STALE else [])
             whole = check_whole(store)
             assert_equal_bits(found, whole, found["status"] == Status.OK, panel)
@@ -599,12 +602,12 @@ def test_blocks_without_status_are_pending(store_copy):
     }
     for name, positions in lost.items():
         panel = STUDY.panel(name)
-        expected = np.full_like(ResultStore.open(store_copy).scan(panel), COMMITTED)
+        expected = np.full_like(block_states(ResultStore.open(store_copy), panel), COMMITTED)
         for position, index in positions.items():
             chunk_file(store_copy, name, "status", *position).unlink()
             used = [len(MEANS.settings()[index[2]].values)] if name == "means" else []
             expected[index] = STALE if used and used[0] < 2 else UNWRITTEN  # others have a status
-        np.testing.assert_array_equal(ResultStore.open(store_copy).scan(panel), expected)
+        np.testing.assert_array_equal(block_states(ResultStore.open(store_copy), panel), expected)
         np.testing.assert_array_equal(pending(ResultStore.open(store_copy), panel), expected != COMMITTED)
 
 
@@ -691,12 +694,12 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
     with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
         crash_at(patch, 9, once=True)
         with pytest.raises(CrashError):
-            ResultStore.create(session, STUDY, {})
+            create_empty_store(session, STUDY, {})
         before = file_stamps(path)
         with pytest.raises(
             BadInputError, match="contains an unfinished store with a different spec; choose another path"
         ):
-            ResultStore.create(session, replace(STUDY, seed=8), {})
+            create_empty_store(session, replace(STUDY, seed=8), {})
         assert file_stamps(path) == before
 
 

@@ -21,9 +21,12 @@ from pipeline.blocks.evaluate import FAILURES, Block, Status
 from pipeline.errors import BadInputError
 from pipeline.runs.resolve import named_source
 from pipeline.runs.verify import verify
+from pipeline.store.codec.chunks import Chunks
 from pipeline.store.commit import Commit
+from pipeline.store.creation import grow_store
 from pipeline.store.layout.root import COPY, seal_root
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, read_arrays
 from tests.pipeline.toy import STUDY as TOY
@@ -116,7 +119,7 @@ def test_pending_and_extended_trials_are_missing(new, tmp_path):
     pipeline.resume(path, study=STUDY_FILE, progress=False, allow_failures=True)
     assert_equal_arrays(path, new)
     with Session.begin(str(path), {}) as session:
-        grown = ResultStore.open(path, session.id).grow(session, STUDY.configure(trials=11))
+        grown = grow_store(ResultStore.open(path, session.id), session, STUDY.configure(trials=11))
         assert plain(path).sizes["trial"] == 11
         assert_natural_queries_are_right(plain(path))
     assert grown.attributes["store_format"] == 7
@@ -151,7 +154,7 @@ def test_numbers_that_a_killed_command_leaves_in_pending_trials_are_not_shown(tm
 
     monkeypatch.setattr(Commit, "_write_after", stop_before_the_statuses)
     with Session.begin(str(path), {}) as session:
-        store = ResultStore.open(path, session.id).grow(session, large)
+        store = grow_store(ResultStore.open(path, session.id), session, large)
         panel = large.panels[0]
         with pytest.raises(KeyboardInterrupt):
             commit_block(store, large, panel, Block("single", 0, range(4, 6)), stale=panel.settings())
@@ -224,7 +227,13 @@ def test_exact_measures_of_a_summary_have_their_declared_dtype(new):
     ("wrong", "problem"), [(-(2**31), "an ok trial has no number"), (300, "a number is no bool")], ids=str
 )
 def test_verify_finds_numbers_that_no_trial_can_have(tmp_path, monkeypatch, wrong, problem):
-    monkeypatch.setattr("pipeline.store.commit.mark_missing", lambda array, values, _: np.full(values.shape, wrong))
+    encode = Chunks.encode
+
+    def encode_wrong(chunks, panel, name, regions, values, is_missing=False):
+        values = values if name in ("status", "error") else np.full(values.shape, wrong)
+        return encode(chunks, panel, name, regions, values)
+
+    monkeypatch.setattr(Chunks, "encode", encode_wrong)
     store = pipeline.run(TOY, tmp_path / "s.zarr", panels=["single"], progress=False)
     found = verify(store, study=TOY, sample=0).problems
     assert {(one.variable, str(one.damage)) for one in found} == {("heads", f"inconsistent: {problem}")}
@@ -241,7 +250,7 @@ def test_store_of_an_earlier_format_has_the_numbers_of_a_new_run(old, new, name)
     assert_natural_queries_are_right(opened)
     xr.testing.assert_equal(opened.drop_vars("error"), expected.drop_vars("error"))
     xr.testing.assert_identical(pipeline.summarise(opened), pipeline.summarise(expected))
-    assert ResultStore.open(old / name).count("p") == ResultStore.open(new).count("p")
+    assert count_by_status(ResultStore.open(old / name), "p") == count_by_status(ResultStore.open(new), "p")
     found = verify(old / name, study=STUDY_FILE, sample=None)
     assert (found.problems, found.n_computed) == ((), 6)
     assert stamps(old / name) == before
@@ -287,7 +296,7 @@ def test_interrupted_store_of_format_5_is_completed_and_repaired(old):
     before = stamps(path)
     status = path / "p" / "status" / "c" / "1" / "0"
     status.unlink()
-    assert ResultStore.open(path).count("p")[Status.PENDING] == 4
+    assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 4
     pipeline.resume(path, study=STUDY_FILE, progress=False, allow_failures=True)
     coordinate = path / "p" / "algorithm" / "zarr.json"
     coordinate.unlink()

@@ -20,6 +20,7 @@ from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
 from pipeline.runs import submission as submissions
 from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.provenance import describe
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps, write_study_file
@@ -167,7 +168,7 @@ def test_cancel_ends_the_driver_and_resume_completes_the_store(lab, scheduler, q
     with pytest.raises(BadInputError, match=r"^no submission is open for the store s\.zarr"):
         pipeline.cancel("s.zarr")
     wait_until(lambda: not scheduler.tasks)
-    count = ResultStore.open("s.zarr").count("p")
+    count = count_by_status(ResultStore.open("s.zarr"), "p")
     assert count[Status.PENDING] > 100
     pipeline.resume("s.zarr", cluster="there")
     assert ["finished" in session for session in ResultStore.open("s.zarr").sessions] == [False, True]

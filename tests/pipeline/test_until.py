@@ -31,6 +31,7 @@ from pipeline.runs.verify import verify
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import Stop
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
@@ -94,7 +95,7 @@ def test_grown_store_has_the_bits_of_a_store_of_fixed_size(coarse, tmp_path):
 
 
 def test_trials_that_were_not_asked_for_are_neither_pending_nor_failed(store):
-    counts = ResultStore.open(store).count("p")
+    counts = count_by_status(ResultStore.open(store), "p")
     ds = open_results(store)["p"].to_dataset()
     assert counts[Status.PENDING] == 0
     assert counts[Status.OK] == int(ds["n_asked"].sum())
@@ -132,12 +133,12 @@ def test_fixed_extension_and_run_ask_for_all_trials(coarse, tmp_path):
     path, other = (shutil.copytree(coarse, tmp_path / name) for name in ("s.zarr", "t.zarr"))
     sizes = open_results(coarse)["p"].sizes
     n_all = sizes["sd"] * sizes["algorithm"] * sizes["trial"]
-    assert ResultStore.open(coarse).count("p")[Status.OK] < n_all
+    assert count_by_status(ResultStore.open(coarse), "p")[Status.OK] < n_all
     extend(path, trials=sizes["trial"], study=STUDY)
-    assert ResultStore.open(path).count("p")[Status.OK] == n_all
+    assert count_by_status(ResultStore.open(path), "p")[Status.OK] == n_all
     assert "n_asked" not in open_results(path)["p"].coords
     run(STUDY, other, trials=sizes["trial"], panels=["p"])
-    assert ResultStore.open(other).count("p")[Status.OK] == n_all
+    assert count_by_status(ResultStore.open(other), "p")[Status.OK] == n_all
 
 
 @pytest.mark.slow
@@ -148,7 +149,7 @@ def test_new_values_ask_for_all_trials_and_keep_the_others(tmp_path):
     larger = open_results(path)["p"].to_dataset()
     assert (larger["n_asked"].sel(sd=0.2) == ds.sizes["trial"]).all()
     assert (larger["n_asked"].sel(sd=[0.5, 2.0]).values == ds["n_asked"].values).all()
-    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
+    assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
 
 
 @pytest.mark.slow
@@ -234,7 +235,7 @@ def test_budget_of_trials_ends_the_run_with_a_forecast(tmp_path):
     assert ds["stopped"].sel(algorithm="wide").values.tolist() == ["trials spent"] * 2
     assert ds["n_asked"].sel(algorithm="wide").values.tolist() == [130] * 2
     assert ds["n_asked"].sel(algorithm="narrow").values.tolist()[0] == 100
-    assert ResultStore.open(tmp_path / "s.zarr").count("p")[Status.PENDING] == 0
+    assert count_by_status(ResultStore.open(tmp_path / "s.zarr"), "p")[Status.PENDING] == 0
 
 
 @pytest.mark.slow
@@ -260,7 +261,7 @@ def test_deterministic_panels_are_exact(tmp_path):
     run(STUDY, tmp_path / "s.zarr", until="mcse(total) <= 1", panels=["table"])
     store = ResultStore.open(tmp_path / "s.zarr")
     assert store.requested == {}
-    assert store.count("table")[Status.OK] == 1
+    assert count_by_status(store, "table")[Status.OK] == 1
 
 
 @pytest.mark.parametrize(
@@ -352,9 +353,9 @@ def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypat
     monkeypatch.undo()
     assert len(calls) == 2
     if place == "execute":
-        assert ResultStore.open(path).count("p")[Status.PENDING] > 0
+        assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] > 0
     resume(path, study=STUDY)
-    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
+    assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
     one, whole = (open_results(where)["p"].to_dataset().load() for where in (path, coarse))
     assert one.identical(whole)
 
@@ -400,7 +401,7 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
     path = tmp_path / "s.zarr"
     for bound in ("0.2", "0.09"):
         run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])
-    counts = ResultStore.open(path).count("p")
+    counts = count_by_status(ResultStore.open(path), "p")
     record, older, copies = (
         path / key for key in (f"{SESSIONS}/000002.json", f"{SESSIONS}/000001.json", SESSION_COPIES)
     )
@@ -413,7 +414,7 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
             record.write_bytes(content.replace(b"0.09", b"0.08") if change == "flip" else older.read_bytes())
 
     spoil()
-    assert ResultStore.open(path).count("p") == counts
+    assert count_by_status(ResultStore.open(path), "p") == counts
     (problem,) = verify(path, study=STUDY, sample=0).problems
     assert (problem.variable, problem.damage.kind) == ("session 000002.json", "damaged")
     assert verify(path, study=STUDY, sample=0, repair=True).problems
@@ -423,14 +424,14 @@ def test_numbers_asked_for_survive_the_loss_of_a_record(tmp_path, monkeypatch, c
     copies.write_bytes(held[:-1])
     if change == "delete":  # the records of later sessions remain, so that a gap is noticed
         assert (path / SESSIONS / "000003.json").exists()
-    for act in (lambda: ResultStore.open(path).count("p"), lambda: resume(path, study=STUDY)):
+    for act in (lambda: count_by_status(ResultStore.open(path), "p"), lambda: resume(path, study=STUDY)):
         with pytest.raises(UnreadableStoreError, match=r"000002.json and its copy are damaged.*verify .* --repair"):
             act()
     problems = verify(path, study=STUDY, sample=0, repair=True).problems
     assert "lost" in {problem.damage.kind for problem in problems}
     assert not verify(path, study=STUDY, sample=0).problems
     extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
-    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
+    assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
 
 
 @pytest.mark.parametrize("lost", [".dpstudies", SESSIONS, "the last record"])
@@ -440,7 +441,7 @@ def test_loss_of_records_with_their_copies_is_noticed(tmp_path, lost):
     path = tmp_path / "s.zarr"
     for bound in ("0.2", "0.09"):
         run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])
-    before = ResultStore.open(path).count("p")
+    before = count_by_status(ResultStore.open(path), "p")
     if lost == "the last record":
         (path / SESSIONS / "000002.json").unlink()
     else:
@@ -448,7 +449,7 @@ def test_loss_of_records_with_their_copies_is_noticed(tmp_path, lost):
     (path / SESSION_COPIES).unlink(missing_ok=True)
     records = sorted(path.rglob("*.json"))
     for act in (
-        lambda: ResultStore.open(path).count("p"),
+        lambda: count_by_status(ResultStore.open(path), "p"),
         lambda: resume(path, study=STUDY),
         lambda: open_results(path),
     ):
@@ -460,7 +461,7 @@ def test_loss_of_records_with_their_copies_is_noticed(tmp_path, lost):
         assert "sessions.json" in {problem.variable for problem in problems}
     assert not verify(path, study=STUDY, sample=0).problems
     extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
-    after = ResultStore.open(path).count("p")
+    after = count_by_status(ResultStore.open(path), "p")
     assert (after[Status.PENDING], after[Status.OK] >= before[Status.OK]) == (0, True)
 
 

@@ -1,5 +1,6 @@
 """Tests of verification: changed, truncated and lost files are detected, and repairs make their blocks pending."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,21 @@ import zarr
 from pipeline import resume
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
-from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import (
+    BadInputError,
+    BusyStoreError,
+    IncompleteStoreError,
+    StoreAccessError,
+    UnreadableStoreError,
+)
+from pipeline.faults import retried
 from pipeline.runs.verify import verify
 from pipeline.store import health
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.creation import create_empty_store
+from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
+from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
@@ -69,7 +80,7 @@ def test_blocks_that_are_checked_together_have_the_damage_of_single_ones(store_c
 
 def test_damage_is_confirmed_by_a_second_read(complete_store, monkeypatch):
     """Chunks that are damaged when they are read together, but not afterwards, are no damage."""
-    read_ahead = ResultStore.read_ahead
+    read_ahead = health.read_ahead
 
     def read_damaged(store, keys):
         view = read_ahead(store, keys)
@@ -77,7 +88,7 @@ def test_damage_is_confirmed_by_a_second_read(complete_store, monkeypatch):
         contents |= {key: content and content[:-1] for key, content in contents.items()}
         return view
 
-    monkeypatch.setattr(ResultStore, "read_ahead", read_damaged)
+    monkeypatch.setattr(health, "read_ahead", read_damaged)
     panel = STUDY.panels[0]
     store, block = ResultStore.open(complete_store), next(iterate_blocks(panel))
     checks = list(health.check_blocks(store, [(panel, block, setting) for setting in panel.settings()]))
@@ -131,9 +142,9 @@ def test_different_values_are_reported_and_replaced_on_request(complete_store, s
     panel, block = STUDY.panel("means"), Block("means", 0, range(4))
     setting = panel.settings()[0]
     with writing(store_copy) as store:
-        outcome = store.read(panel, block, setting)
+        outcome = read_outcome(store, panel, block, setting)
         outcome.values["estimate"][1] = np.nextafter(outcome.values["estimate"][1], 9)
-        with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+        with BlockWriter(store).commit([Planned(panel, block, [setting], [setting])]) as commit:
             commit.write(panel, block, setting, outcome)
     changed = file_stamps(store_copy)
     (problem,) = checked(store_copy, sample=None).problems
@@ -203,8 +214,27 @@ def test_read_of_a_damaged_chunk_names_the_repair(store_copy):
 
 def test_reading_passes_other_errors_through(store_copy):
     store = ResultStore.open(store_copy)
-    with pytest.raises(BadInputError, match="mine"), store.reading():
+    with pytest.raises(BadInputError, match="mine"), reading(store):
         raise BadInputError("mine")
+
+
+def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
+    """The error of a worker names the store and the cause, which the driver does not repeat."""
+    read = LocalFiles._read
+
+    def fail(files, key):
+        if key.startswith("single/status/c/"):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(files, key)
+
+    monkeypatch.setattr(LocalFiles, "_read", fail)
+    monkeypatch.setitem(retried.__kwdefaults__, "waits", ())
+    before = file_stamps(store_copy)
+    with pytest.raises(StoreAccessError) as caught:
+        checked(ResultStore.open(store_copy), sample=0)
+    expected = f"cannot read the store {store_copy}: [Errno 5] Input/output error; nothing was changed"
+    assert str(caught.value) == expected
+    assert file_stamps(store_copy) == before
 
 
 def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
@@ -214,7 +244,7 @@ def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
     with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
         crash_at(patch, 9, once=True)
         with pytest.raises(CrashError):
-            ResultStore.create(session, STUDY, {})
+            create_empty_store(session, STUDY, {})
     with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with"):
         checked(path)
 

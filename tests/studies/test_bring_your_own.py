@@ -28,7 +28,7 @@ from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
 from studies.counts import added_mechanisms
 from studies.counts.added_mechanisms import audited_sizes, rank_added
-from studies.counts.hellinger_accuracy import accuracy, with_mechanisms
+from studies.counts.hellinger_accuracy import accuracy
 from studies.counts.page_tables import compare_accuracy
 from studies.figures.defaults import default_figures
 from studies.report import load_summaries, write_report
@@ -36,6 +36,14 @@ from studies.styles import INK, MECHANISM_STYLES, describe_audit, label_method, 
 from tests.statistical import assert_frequencies, assert_mean_within
 
 ROOT = Path(__file__).parents[2]
+
+
+def with_mechanisms(panel, *mechanisms):
+    """Return a panel of `hellinger-accuracy` with mechanisms of a user."""
+    (added,) = replace(STUDIES["hellinger-accuracy"], panels=(panel,), claims=()).with_methods(*mechanisms).panels
+    return added
+
+
 SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
 
 

@@ -11,7 +11,8 @@ import yaml
 
 from mechanisms import MECHANISMS
 from pipeline.blocks.evaluate import Block
-from pipeline.store.commit import Planned
+from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli
@@ -88,9 +89,9 @@ def test_trial_that_differs_exits_with_1(command, tmp_path):
         store = ResultStore.open(tmp_path / "s.zarr", session.id)
         panel = STUDIES["hellinger-accuracy"].from_spec(store.spec).panel("k2")
         setting, block = panel.settings()[0], Block("k2", 1, range(100))
-        outcome = store.read(panel, block, setting)
+        outcome = read_outcome(store, panel, block, setting)
         outcome.values["hellinger"][5] += 1e-15
-        with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+        with BlockWriter(store).commit([Planned(panel, block, [setting], [setting])]) as commit:
             commit.write(panel, block, setting, outcome)
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "5")
     (line,) = [line for line in out.splitlines() if "DIFFERENT" in line]

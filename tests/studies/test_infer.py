@@ -69,7 +69,9 @@ def test_prior_is_fitted_by_default_and_named(command):
     Path("cells.csv").write_text(CELLS)
     code, out, _ = command(*INFER)
     assert code == 0
-    assert "prior: negative binomial counts at the finest level, fitted to the table: mean 33 (17 to 50), standard" in out
+    assert (
+        "prior: negative binomial counts at the finest level, fitted to the table: mean 33 (17 to 50), standard" in out
+    )
 
 
 def test_levels_without_rows_are_added_and_not_measured():

@@ -52,7 +52,7 @@ def simulate(monkeypatch, works_of_studies, costs, rates, rng):
 
 
 def worst_ratio(times):
-    """Return the largest ratio of a forecast to the time left, or its inverse, from the first quarter to the last tenth."""
+    """Return the largest ratio of a forecast to the time left, or its inverse, until the last tenth of the time."""
     at, left = times.T
     inside = (at >= at[-1] / 4) & (at <= 0.9 * at[-1])
     ratio = left[inside] / (at[-1] - at[inside])

@@ -6,7 +6,7 @@ may declare any size: here, the size is compared with the metadata of the array 
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,9 +16,11 @@ from numcodecs import Blosc, VLenUTF8, Zstd
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
+from pipeline.blocks.evaluate import Block
+from pipeline.declare.panel import Panel, Setting
 from pipeline.errors import BadInputError, DamagedChunkError
 from pipeline.store.codec.chunk_digests import add_checksum, remove_checksum
-from pipeline.store.codec.regions import Layout, fill_chunk
+from pipeline.store.codec.regions import Layout, fill_chunk, positions, region_of
 from pipeline.store.files.locations import ROOT
 
 Region = tuple[slice, ...]
@@ -70,12 +72,27 @@ class Chunks:
         along_axes = [[f"/{index}" for index in span] for span in _spans(layout, region)]
         return list(map("".join, product([f"{layout.path}/c"], *along_axes)))
 
-    def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
-        """Return the encoded chunks by key, for regions that each cover one chunk and contain the same values."""
+    def block_keys(self, panel: Panel, block: Block, settings: Iterable[Setting], name: str) -> list[str]:
+        """Return the keys of the chunks of a variable for settings of a block."""
+        places = (place for setting in settings for place in positions(panel, block.cell, setting))
+        regions = (region_of(panel, place, block.trials, name) for place in places)
+        return [key for region in regions for key in self.keys(panel.name, name, region)]
+
+    def encode(
+        self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray, is_missing: Any = False
+    ) -> dict[str, bytes]:
+        """Return the encoded chunks by key, for regions that each cover one chunk and contain the same values.
+
+        Missing values have the mark of their array, if it has one; see `pipeline.store.codec.missing`.
+        """
         if not regions:
             return {}
         codecs = self._codecs(panel, name)
-        content = codecs.encode(fill_chunk(codecs.layout, regions[0], values))
+        layout = codecs.layout
+        if layout.marks_missing:
+            values = values.astype(layout.dtype)
+            values[is_missing] = layout.fill_value
+        content = codecs.encode(fill_chunk(layout, regions[0], values))
         return {key: content for region in regions for key in self.keys(panel, name, region)}
 
     def encoded_size(self, panel: str, name: str, values: np.ndarray) -> int:
@@ -101,6 +118,20 @@ class Chunks:
         if None in encoded:
             decoded[None] = np.full(layout.chunks, layout.fill_value, layout.dtype)
         return _join(layout, region, [decoded[content] for content in encoded])
+
+    def find_missing(self, panel: str, name: str, values: np.ndarray) -> np.ndarray:
+        """Return a mask of missing values of a variable; those of integers are unknown in stores of earlier formats."""
+        layout = self._codecs(panel, name).layout
+        if layout.marks_missing:
+            return values == layout.fill_value
+        return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+
+    def as_declared(self, panel: str, name: str, values: np.ndarray, dtype: str) -> np.ndarray:
+        """Return values of a measure in its declared dtype, with zero for missing integers."""
+        layout = self._codecs(panel, name).layout
+        if layout.marks_missing:
+            values = np.where(values == layout.fill_value, 0, values)
+        return values.astype(dtype, copy=False)
 
     def _codecs(self, panel: str, name: str) -> "_Codecs":
         """Return the codecs of this thread's array."""

@@ -9,7 +9,6 @@ for missing integers and booleans, which only the statuses distinguish from meas
 from typing import Any
 
 import numpy as np
-import zarr
 
 from pipeline.declare.factors import missing_value, stored_dtype
 
@@ -28,25 +27,3 @@ def describe_array(dtype: str, *, is_marked: bool) -> tuple[np.dtype, Any, dict[
     attributes: dict[str, Any] = {} if stored.kind == "f" else {FILL: missing}
     name = np.dtype(dtype).name
     return stored, missing, attributes | ({} if name == "float64" else {DECLARED: name})
-
-
-def mark_missing(array: zarr.Array, values: np.ndarray, is_missing: Any) -> np.ndarray:
-    """Return values in the dtype of their array, with its mark where they are missing."""
-    stored = values.astype(array.dtype)
-    if FILL in array.metadata.attributes:
-        stored[is_missing] = array.fill_value
-    return stored
-
-
-def find_missing(array: zarr.Array, values: np.ndarray) -> np.ndarray:
-    """Return a mask of the missing values of an array; those of integers are unknown in stores of earlier formats."""
-    if FILL in array.metadata.attributes:
-        return values == array.fill_value
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
-
-
-def as_declared(array: zarr.Array, values: np.ndarray, dtype: str) -> np.ndarray:
-    """Return values of an array in the declared dtype of their measure, with zero for missing integers."""
-    if FILL in array.metadata.attributes:
-        values = np.where(values == array.fill_value, 0, values)
-    return values.astype(dtype, copy=False)

@@ -10,6 +10,7 @@ import numpy as np
 import zarr
 
 from pipeline.declare.panel import Panel, Setting
+from pipeline.store.codec.missing import FILL
 
 SLAB_CHUNKS = 1000  # maximum chunks per read, since zarr creates one coroutine per chunk
 SLAB_BYTES = 2**20  # maximum bytes per read, or one chunk if it is larger
@@ -17,18 +18,20 @@ SLAB_BYTES = 2**20  # maximum bytes per read, or one chunk if it is larger
 
 @dataclass(frozen=True)
 class Layout:
-    """Path, shape, chunks, dtype and fill value of an array, which Zarr computes again whenever they are read."""
+    """Properties of an array, which Zarr computes again whenever they are read."""
 
     path: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     dtype: Any
     fill_value: Any
+    marks_missing: bool  # True if the fill value stands for missing values
 
     @classmethod
     def of(cls, array: zarr.Array) -> "Layout":
         """Return the layout of an array of Zarr."""
-        return cls(array.path, array.shape, array.chunks, array.dtype, array.fill_value)
+        is_marked = FILL in array.metadata.attributes
+        return cls(array.path, array.shape, array.chunks, array.dtype, array.fill_value, is_marked)
 
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:

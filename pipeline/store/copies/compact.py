@@ -10,7 +10,7 @@ from pipeline.store.codec.chunks import Chunks
 from pipeline.store.codec.shards import iterate_shards, pack_shard, shard_root
 from pipeline.store.copies.new_store import new_store, put_all
 from pipeline.store.copies.sources import (
-    committed_chunks,
+    chunks_to_copy,
     coordinate_chunks,
     refuse_copy,
     require_unchanged,
@@ -18,6 +18,7 @@ from pipeline.store.copies.sources import (
 )
 from pipeline.store.files.locations import SESSIONS, normalise_location
 from pipeline.store.layout.root import COMPACT_FORMATS, Root, seal_root
+from pipeline.store.read import reading
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.sessions.lease import require_idle
 from pipeline.store.sessions.provenance import now
@@ -94,7 +95,7 @@ def compact(
 
     with new_store(url, numbers[source], root.content, numbers) as (files, batch):
         for panel, name, shard, region in shards:
-            contents = committed_chunks(source, panel, name, region)
+            contents = chunks_to_copy(source, panel, name, region)
             put_all(batch.put, {shard: pack_shard(sharded.array(panel, name), region, contents)})
             report()
         put_all(batch.put, _read_others(source))
@@ -102,7 +103,7 @@ def compact(
         require_unchanged(numbers)
         copy = ResultStore(files, root)
         for panel, name, _, region in shards:
-            _require_equal(source, copy, committed_chunks(source, panel, name, region))
+            _require_equal(source, copy, chunks_to_copy(source, panel, name, region))
             report()
         _require_equal(source, copy, _read_others(source))
     return ResultStore.open(url)
@@ -119,13 +120,13 @@ def _read_others(source: ResultStore) -> dict[str, bytes | None]:
     found = source.files.read_many([*records, SESSION_COPIES]) | coordinate_chunks(source)
     for panel, name in variables_of(source):
         if not source.array(panel, name).ndim:
-            found |= committed_chunks(source, panel, name, ())
+            found |= chunks_to_copy(source, panel, name, ())
     return found
 
 
 def _require_equal(source: ResultStore, copy: ResultStore, contents: Mapping[str, bytes | None]) -> None:
     """Raise `StoreAccessError` if a chunk or another file of a copy differs from the source."""
-    with copy.reading():
+    with reading(copy):
         found = copy.reader.read_many(contents)
     for key, content in contents.items():
         if found[key] != content:

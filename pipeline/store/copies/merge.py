@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pipeline.errors import BadInputError, StoreAccessError
 from pipeline.store.codec.regions import iterate_slabs
 from pipeline.store.copies.new_store import new_store, put_all
-from pipeline.store.copies.sources import committed_chunks, coordinate_chunks, refuse_copy, variables_of
+from pipeline.store.copies.sources import chunks_to_copy, coordinate_chunks, refuse_copy, variables_of
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.layout.root import seal_root
 from pipeline.store.result_store import ResultStore, open_complete
@@ -111,7 +111,7 @@ def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[
     for _, region in iterate_slabs(sources[0].array(panel, name)):
         found: dict[str, bytes] = {}
         for source in sources:
-            for key, content in committed_chunks(source, panel, name, region).items():
+            for key, content in chunks_to_copy(source, panel, name, region).items():
                 if content is not None and found.setdefault(key, content) != content:
                     raise StoreAccessError(
                         f"{key} differs between the shares {sources[0].url} and {source.url}, which were computed by "

@@ -8,7 +8,9 @@ from pipeline.errors import BadInputError, BusyStoreError, command
 from pipeline.store.codec.chunk_digests import remove_checksum
 from pipeline.store.codec.chunks import Region
 from pipeline.store.files.locations import exists_remotely, is_local
+from pipeline.store.read import committed_chunks, reading
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.records import last_number
 
 
@@ -19,7 +21,7 @@ def refuse_copy(source: ResultStore, url: str) -> None:
         raise BadInputError(f"the copy must be outside of the store {source.url}, got {url}; choose another path")
     if ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url)):
         raise BadInputError(f"{url} exists; choose a path for the copy at which nothing exists")
-    n_pending = sum(source.count(panel)[Status.PENDING] for panel in source.spec["panels"])
+    n_pending = sum(count_by_status(source, panel)[Status.PENDING] for panel in source.spec["panels"])
     if n_pending:
         raise BadInputError(
             f"a store must be complete to be copied, got {n_pending:,} pending trials in {source.url}; compute them "
@@ -41,11 +43,11 @@ def variables_of(source: ResultStore) -> list[tuple[str, str]]:
     return [(panel, name) for panel, names in source.chunk_digests.variables.items() for name in ("status", *names)]
 
 
-def committed_chunks(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
+def chunks_to_copy(source: ResultStore, panel: str, name: str, region: Region) -> dict[str, bytes | None]:
     """Return the encoded chunks of a region as their blocks committed them, statuses with their digests."""
-    with source.reading():
+    with reading(source):
         if name != "status":
-            return source.encoded(panel, name, region)
+            return committed_chunks(source, panel, name, region)
         contents = source.files.read_many(source.chunks.keys(panel, name, region))
         source.chunk_digests.statuses(contents)
     return contents
@@ -59,7 +61,7 @@ def coordinate_chunks(source: ResultStore) -> dict[str, bytes | None]:
         if document["node_type"] == "array" and name not in ("status", *source.chunk_digests.variables[panel]):
             region = (slice(None),) * len(document["shape"])
             contents = source.files.read_many(source.chunks.keys(panel, name, region))
-            with source.reading():
+            with reading(source):
                 for key, content in contents.items():
                     remove_checksum(content or b"", key)
             found |= contents

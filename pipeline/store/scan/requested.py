@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.declare.panel import Panel
-from pipeline.errors import command
+from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.store.codec.regions import setting_index
-
-RECORD = "asked"
-"""Key of the numbers in the record of a session."""
+from pipeline.store.files.access import Files
+from pipeline.store.sessions.records import REQUESTED, SESSION_COPIES, has_copies, is_lost, sessions_of
 
 
 class Stop(IntEnum):
@@ -78,58 +77,47 @@ class RequestedTrials:
         return RequestedTrials(trials[within], np.pad(self.stopped, pads)[within])
 
 
-def read_requested(sessions: Sequence[Mapping[str, Any]]) -> dict[str, RequestedTrials]:
-    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all."""
-    record: Mapping[str, Any] = next((session[RECORD] for session in reversed(sessions) if RECORD in session), {})
+def requested_by_panel(files: Files, panels: Mapping[str, Any], repair: str) -> dict[str, RequestedTrials]:
+    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all.
+
+    `panels` are those of the spec. If the record may be lost, raise an error with the command `repair`, unless it is
+    empty.
+    """
+    sessions = sessions_of(files)
+    last: dict[str, Any] = next(
+        (session for session in reversed(sessions) if REQUESTED in session or is_lost(session)), {}
+    )
+    if repair and (is_lost(last) or not has_copies(files)):
+        lost = f"the copies of records, {SESSION_COPIES},"
+        lost = f"the record {last['damaged']} and its copy" if is_lost(last) else lost
+        raise UnreadableStoreError(
+            f"{files.url}: {lost} are damaged, so the number of trials asked for is unknown; continue without them "
+            f"after: {repair}"
+        )
+    try:
+        requested = _read_requested(sessions)
+        if any(numbers.trials.ndim != len(panels[panel]["dims"]) for panel, numbers in requested.items()):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise BadInputError(
+            f"the store {files.url} cannot have been written by this package, since its record of the trials asked "
+            "for is invalid; compute it again, or obtain it again from its origin"
+        ) from error
+    return requested
+
+
+def _read_requested(sessions: Sequence[Mapping[str, Any]]) -> dict[str, RequestedTrials]:
+    record: Mapping[str, Any] = next((session[REQUESTED] for session in reversed(sessions) if REQUESTED in session), {})
     return {
         panel: RequestedTrials(*(np.array(grids[name], int).reshape(grids["shape"]) for name in ("trials", "stopped")))
         for panel, grids in record.items()
     }
 
 
-@dataclass(frozen=True)
-class RecordedGoal:
-    """Goal and budget of the latest run until a target, as its session recorded them."""
-
-    until: str  # target as given
-    at_most: int | None  # maximum number of trials per cell
-    within: float | None  # maximum time in seconds
-    panels: tuple[str, ...]  # of the goal; empty for all
-    is_open: bool  # True if interrupted before the goal was reached or the budget spent
-    unmet: str  # missing part of the goal when the run ended; empty if reached
-
-    def continuation(self, url: str) -> str:
-        """Return the command that continues towards the target with a larger budget."""
-        panels = [word for name in self.panels for word in ("--panel", name)]
-        return command("extend", url, "--until", self.until, *panels, "--at-most", "N")
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields of a session's record from which `read_goal` restores the goal and budget."""
-        return {"until": self.until, "at_most": self.at_most, "within": self.within, "panels": list(self.panels)}
-
-
-def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
-    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it."""
-    record: Mapping[str, Any] = next(
-        (session for session in reversed(sessions) if "until" in session or RECORD in session), {}
-    )
-    if "until" not in record:
-        return None
-    unmet = record.get("unmet", "")
-    return RecordedGoal(
-        record["until"],
-        record.get("at_most"),
-        record.get("within"),
-        tuple(record.get("panels", ())),
-        "finished" not in record and not unmet,
-        unmet,
-    )
-
-
 def record_requested(requested: Mapping[str, RequestedTrials]) -> dict[str, Any]:
-    """Return the fields of a session's record from which `read_asked` restores the numbers."""
+    """Return the fields of a session's record from which `requested_by_panel` restores the numbers."""
     return {
-        RECORD: {
+        REQUESTED: {
             panel: {"shape": list(numbers.trials.shape)}
             | {name: getattr(numbers, name).ravel().tolist() for name in ("trials", "stopped")}
             for panel, numbers in requested.items()

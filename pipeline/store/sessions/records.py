@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pipeline.declare.method_files import METHODS
 from pipeline.errors import Damage
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import SESSIONS, STATE
@@ -16,6 +17,8 @@ from pipeline.store.layout.root import seal, unseal
 from pipeline.store.sessions.provenance import now
 
 SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
+REQUESTED = "asked"
+"""Key of the numbers of trials asked for in the record of a session."""
 _IDENTIFIER = re.compile(r"[0-9]{6}-[0-9a-f]{12}")  # part of a path
 _NUMBER, _RECORD = re.compile("[1-9][0-9]{0,5}"), re.compile(r"[0-9]{6}\.json")  # other files are not records
 _TIME = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ", re.ASCII)
@@ -23,7 +26,7 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda value: _TIME.fullmatch(value)),
     **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda value: isinstance(value, str)),
     **dict.fromkeys(
-        ["study_reference", "study_file_sha256", "study_code_sha256"], lambda value: isinstance(value, str)
+        ["study_reference", "study_file_sha256", "study_code_sha256", METHODS], lambda value: isinstance(value, str)
     ),
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from mechanisms import Guarantee, noise_mechanism
 from studies import STUDIES
-from studies.counts.hellinger_accuracy import with_mechanisms
 
 
 def log_pmf(z, epsilon, k):
@@ -30,6 +29,6 @@ PUBLISHED = STUDIES["hellinger-accuracy"]
 STUDY = replace(
     PUBLISHED,
     title="Noise of my own among the mechanisms of hellinger-accuracy",
-    panels=(with_mechanisms(PUBLISHED.panel("k2"), MECHANISM),),  # the same simulated data with 2 categories
+    panels=(PUBLISHED.panel("k2"),),  # the same simulated data with 2 categories
     claims=(),
-)
+).with_methods(MECHANISM)

@@ -9,7 +9,6 @@ import pytest
 from mechanisms import Guarantee, Mechanism, geometric_counts
 from pipeline import open_results, run
 from studies import STUDIES
-from studies.counts.hellinger_accuracy import with_mechanisms
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 PRIOR, COUNTS = np.ones(2), np.array([30, 20])
@@ -43,8 +42,8 @@ def geometric_pmf(scale):
 def test_sampler_is_compared_in_a_study(tmp_path):
     """The mean distance that a study stores for a sampler of `geometric` agrees with the exact mean."""
     published = STUDIES["hellinger-accuracy"]
-    panel = with_mechanisms(published.panel("k2"), sampled())
-    study = replace(published, panels=(panel,), claims=(), figures=(), errata=())
+    study = replace(published, panels=(published.panel("k2"),), claims=(), figures=(), errata=())
+    study = study.with_methods(sampled())
     run(study, tmp_path / "s.zarr", trials=10_000, values={"n": [100], "mechanism": ["geometric", "mine"]})
     ds = open_results(tmp_path / "s.zarr")["k2"].to_dataset().isel(n=0).load()
     mine = ds.sel(mechanism="mine")

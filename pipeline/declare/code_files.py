@@ -1,0 +1,81 @@
+"""Files with code of a user: their text, the hash of their code, and errors of their import with a line."""
+
+import ast
+import errno
+import os
+import stat
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.declare.importing import PREFIX
+from pipeline.declare.streams import sha256
+from pipeline.errors import BadInputError
+from pipeline.faults import is_interrupt
+from pipeline.redact import redact_text, text_of
+
+# Imports change `sys.modules`, which is global, and so are their locks.
+loading = threading.RLock()
+"""Lock of imports of files of users."""
+_parsing = threading.Lock()
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def parse(text: str | bytes) -> ast.Module:
+    """Return the syntax tree of Python source text, one at a time: Python 3.11 fails if two threads create trees."""
+    with _parsing:
+        return ast.parse(text)
+
+
+def code_sha256(text: str | bytes) -> str | None:
+    """Return the SHA-256 of code without comments, blank lines, positions and docstrings; None if it is not Python."""
+    try:
+        tree = parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return sha256(ast.dump(tree))
+
+
+def read_text(path: str, label: str) -> str:
+    """Return the content of a source file with its original line ends, so that its hash is that of the file."""
+    try:
+        return read_bytes(path, label).decode()
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"the {label} {path} must be UTF-8: {error}") from error
+
+
+def read_bytes(path: str, label: str) -> bytes:
+    """Return the bytes of a regular file; raise `BadInputError` with its path and label."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
+            raise OSError(errno.EINVAL, "not a regular file")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
+        raise BadInputError(f"cannot read the {label} {path}: {getattr(error, 'strerror', error)}") from error
+
+
+@contextmanager
+def naming(label: str) -> Iterator[None]:
+    """Convert errors of imported code to `BadInputError`, with the line of a file of the user that raises."""
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else text_of(error)).split())
+        raise BadInputError(
+            redact_text(f"cannot load {label}{_place(error)}: {type(error).__name__}: {text}")
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of a file of the user that raised an error, for the end of its path; empty for other files."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if PREFIX in frame.filename]
+    if isinstance(error, SyntaxError) and PREFIX in (error.filename or ""):
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
