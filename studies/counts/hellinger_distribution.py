@@ -126,8 +126,8 @@ def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correcti
 
     @p0(
         f"ahead-of-dimension-k{k}",
-        "For n > 400, the smoothed mechanism is ahead of the Laplace baseline scaled to the dimension in the whole "
-        f"distribution of the distance ({model}).",
+        "For n > 400, the smoothed mechanism is ahead of the Laplace baseline scaled to the dimension at all "
+        f"distance quantiles ({model}).",
         place=f"Conclusion and Figure {label}",
         needs=at_poster([f"k{k}"], mechanism, "laplace-dimension", n=(500, ...)),
         erratum=Erratum(f"The same holds for the distribution of the distance ({k} categories).", correction),

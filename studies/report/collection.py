@@ -121,25 +121,39 @@ def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[st
 
 
 def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> list[dict[str, Any]]:
-    """Return one claim that leads per study, if possible a decided one, or else the first true one.
+    """Return the claims that lead, whatever their verdict, except those about errata, which another table shows.
 
-    Each has a small image of its figure as a data URI, or an empty one, and a note with the command that decides it.
+    Each has a small image of its figure as a data URI, or an empty one, a note with the command that decides it, and
+    the methods that it compares.
     """
-    claims = [judgement for chapter in chapters for judgement in chapter.judged if judgement.claim.erratum is None]
-    decided = [judgement for judgement in claims if judgement.is_decided]
-    leading = {judgement.study: judgement for judgement in reversed([*decided, *claims]) if judgement.claim.leads}
-    true = [judgement for judgement in decided if judgement.finding.verdict in _TRUE]
-    shown = [judgement for judgement in claims if leading.get(judgement.study) is judgement] or true[:1]
+    claims = [judgement for chapter in chapters for judgement in chapter.judged]
+    shown = [judgement for judgement in claims if judgement.claim.leads and judgement.claim.erratum is None]
     images = [
         None if judgement.figure is None else converter.submit("svg", specify_small(judgement.figure.plot))
         for judgement in shown
     ]
     leads = []
     for judgement, svg in zip(shown, images, strict=True):
-        is_small = not judgement.is_decided and results[judgement.study].scale != "published"
-        note = f"For a verdict, the published scale: {command('run', judgement.study)}" if is_small else ""
-        leads.append({"judged": judgement, "image": "" if svg is None else image_uri(svg.result()), "note": note})
+        result = results[judgement.study]
+        is_small = not judgement.is_decided and result.scale != "published"
+        leads.append(
+            {
+                "judged": judgement,
+                "image": "" if svg is None else image_uri(svg.result()),
+                "note": f"For a verdict, the published scale: {command('run', judgement.study)}" if is_small else "",
+                "glossary": _explain_methods(judgement, result),
+            }
+        )
     return leads
+
+
+def _explain_methods(judgement: Judged, result: StudyResults) -> list[tuple[str, str]]:
+    """Return the names and notes of the methods that a claim names as needed."""
+    names = {
+        str(value) for needed in judgement.claim.needs.values() for values in needed.values() for value in values
+    }
+    notes = {method.name: method.note for panel in result.study.panels for method in panel.methods}
+    return [(name, note) for name, note in notes.items() if name in names and note]
 
 
 def _refutes(judgement: Judged) -> bool:

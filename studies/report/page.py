@@ -35,6 +35,8 @@ _WITHOUT_EFFECT = re.compile(
 )
 _UNSEEN = re.compile(rb'<path d="" display="none"/>|<path d="[^"]*"/>|<g/>')  # without fill and stroke
 _PIXELS = re.compile(rb' (?:d|transform|[xy]2?|width|height)="[^"]*"')
+_LONGEST_EVIDENCE = 160  # characters that are not folded
+_CLAUSE_END = re.compile(r"(?<=[.;]) (?=\S)")
 _N_FINDINGS = 5  # next to the first figure
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -129,6 +131,16 @@ def correction(claim: Claim, finding: Finding) -> str:
     if finding.verdict in (*(words[1] for words in VERDICTS.values()), "corrected"):
         return finding.evidence if claim.erratum is None else claim.erratum.correct
     return ""
+
+
+def fold(evidence: str) -> tuple[str, str]:
+    """Return the part of an evidence that a page shows at first, whole sentences or clauses, and the folded rest."""
+    if len(evidence) <= _LONGEST_EVIDENCE:
+        return evidence, ""
+    ends = [match.start() for match in _CLAUSE_END.finditer(evidence) if match.start() <= _LONGEST_EVIDENCE]
+    if not ends:
+        return "", evidence
+    return f"{evidence[: ends[-1]].rstrip(';')}".rstrip(".") + ".", evidence[ends[-1] :].strip()
 
 
 def lead_with(
@@ -239,7 +251,7 @@ def render_page(template: str, converter: Converter, mark: str, **shown: Any) ->
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     papers = {paper.key: paper for paper in PAPERS}
-    environment.globals["correction"] = correction
+    environment.globals |= {"correction": correction, "fold": fold}
     return environment.get_template(template).render(
         mark=mark, policy=policy if mark else "", script=code, papers=papers, **shown
     )

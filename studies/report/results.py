@@ -120,12 +120,15 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 
 
 def count_undecided(results: Results) -> str:
-    """Return the number of undecided claims as a sentence, which states whether less than the published scale ran."""
+    """Return the numbers of claims with and without a verdict as a sentence, and the scale if it is not published."""
     verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
     parts = [result.scale for result in results.values() if result.scale != "published"]
-    scale = " at quick scale" if set(parts) == {"quick"} else " with these panels and trials"
-    counted = f"{verdicts.count('undecided')} of {len(verdicts)} claims undecided{scale if parts else ''}."
-    return counted if verdicts else ""
+    scale = "the quick scale has" if set(parts) == {"quick"} else "these stores have"
+    n_decided = len(verdicts) - verdicts.count("undecided")
+    counted = f"{n_decided} of {len(verdicts)} claims have a verdict"
+    if n_decided < len(verdicts) and parts:
+        counted += f"; the others need more trials, panels or values than {scale}"
+    return f"{counted}." if verdicts else ""
 
 
 def list_comparisons(results: Results) -> list[PageTable]:

@@ -179,6 +179,12 @@ def test_each_component_has_the_stated_error_at_any_bounds(outside, bounds, monk
     assert released.noise_scale == pytest.approx(2.25)
 
 
+def test_squares_of_large_records_have_their_noise_only():
+    """The sum of squares of 1,000 records at 1e11 within bounds of 1e12 is within 40 scales of its value."""
+    released = publish_sums("normal-unknown-variance", np.full(1000, 1e11), 1.0, bounds=(0, 1e12))
+    np.testing.assert_allclose(released.noisy, [-800.0, 640.0], atol=40 * 2.25)
+
+
 def test_squares_are_rounded_without_a_loss_of_precision(monkeypatch):
     """Squares above 2⁵³ units are rounded exactly, unlike squares in double precision (negative control)."""
     monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))

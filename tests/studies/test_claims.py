@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from pipeline import Finding, Look, claim, verdict
+from studies import STUDIES
 from studies.claims import (
     above,
     below,
@@ -120,3 +121,30 @@ def test_selected_values_are_needed_and_single_ones_lose_their_dimension():
     assert four.needs == {"panel": {"n": (2,), "m": ("b",), "delta": (0.5,)}}
     found = Look(four, {"panel": ds}).select("panel")
     assert (found["x"].dims, found["x"].values.tolist()) == (("n",), [4.0])
+
+
+CLAIMS = {f"{name}/{one.name}": one for name, study in STUDIES.items() for one in study.claims}
+
+
+def problems(statement):
+    """Return the rules that the statement of a claim breaks."""
+    sentences = re.split(r"\. (?=[A-Z])", re.sub(r"\bet al\. ", "et al ", statement))
+    rules = {"long": len(statement) > 160, "sentences": len(sentences) > 1, "end": not statement.endswith(".")}
+    return [rule for rule, is_broken in {**rules, "cut": "…" in statement}.items() if is_broken]
+
+
+def test_a_claim_is_one_sentence_with_a_short_title():
+    assert {name: found for name, one in CLAIMS.items() if (found := problems(one.statement))} == {}
+    assert max(len(one.title) for one in CLAIMS.values()) <= 80
+    assert problems(f"{90 * 'ab'}. It is long …") == ["long", "sentences", "end", "cut"]
+
+
+def test_headlines_are_fixed_with_their_level():
+    """A headline without an erratum is shown whatever its verdict: another one must not take its place."""
+    leading = {name for name, one in CLAIMS.items() if one.leads and one.erratum is None}
+    assert leading == {
+        "hellinger-accuracy/k-norm-is-closest-at-balanced-data",
+        "noisy-tables/narrower-in-small-cells",
+        "regression-inference/ignoring-noise-costs",
+        "private-mcmc/many-draws-at-large-budgets",
+    }

@@ -35,6 +35,8 @@ COMMANDS = {
     "study file without a study": ("run", "nothing.py", "--store", "new.zarr"),
     "study file that is not Python": ("run", "binary.py", "--store", "new.zarr"),
     "missing study file": ("run", "gone.py", "--store", "new.zarr"),
+    **{f"method file {name}": (*RUN, "--add", name) for name in ("gone.py", "exits.py", "nothing.py", "binary.py", "")},
+    "stored methods and a file that raises": ("extend", "good.zarr", "--add", "raises.py"),
     "missing module": ("run", "no.such.module:STUDY", "--store", "new.zarr"),
     "module without that name": ("run", "studies:NOTHING", "--store", "new.zarr"),
     "object that is not a study": ("run", "os:path", "--store", "new.zarr"),
@@ -325,6 +327,7 @@ COMMANDS = {
     "regression from a release that is another file": ("regress", "--release", "rows.csv"),
     "new mechanism with a path": ("new", "mechanism", "folder/mine"),
     "new study with the name of a file": ("new", "study", "good"),
+    **{f"new {kind}": ("new", kind, "folder/mine") for kind in ("posterior", "table", "regression", "draw")},
     "unknown option": (*RUN, "--no-such-option"),
     "unknown command": ("walk",),
 }

@@ -21,7 +21,7 @@ import pipeline
 from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
-from studies.report.page import Judged, RenderedFigure, correction, lead_with
+from studies.report.page import Judged, RenderedFigure, correction, fold, lead_with
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
@@ -486,10 +486,28 @@ def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
     assert all(size < 11 for _, size, _ in look(browser, pages["store"], small, size=(1280, 900)))
 
 
-def test_first_screen_counts_undecided_claims(pages):
-    assert re.search(
-        r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", pages["laboratory"].read_text()
-    )
+DECIDED = re.compile(
+    r"<b>\d+ of \d+ claims have a verdict; the others need more trials, panels or values than these stores have\.</b>"
+)
+
+
+def test_first_screen_counts_claims_with_a_verdict(pages):
+    assert DECIDED.search(pages["laboratory"].read_text())
+
+
+def test_undecided_claims_are_in_one_folded_list(pages):
+    page = pages["laboratory"].read_text()
+    assert page.count('<details id="undecided">') == page.count("that these stores cannot decide</summary>") == 1
+
+
+def test_evidence_is_folded_at_the_end_of_a_clause():
+    """No word is cut off, and the folded rest continues; short evidence is shown whole."""
+    clause = "Ratio 0.5 at n = 10 (k3); "
+    assert fold("Mean 1.5. Error 0.1.") == ("Mean 1.5. Error 0.1.", "")
+    shown, rest = fold(9 * clause + "end.")
+    assert shown == (6 * clause).rstrip("; ") + "."
+    assert rest == 3 * clause + "end."
+    assert fold(100 * "ab") == ("", 100 * "ab")
 
 
 def test_first_screen_names_papers_and_the_scale_that_decides(pages):
@@ -505,7 +523,7 @@ def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):
     pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", panels=["k3"], trials=10, values=values)
     code, out, _ = command("report", str(tmp_path / "s.zarr"))
     page = (tmp_path / "s.html").read_text()
-    assert re.search(r"<b>\d+ of \d+ claims undecided with these panels and trials\.</b>", page)
+    assert DECIDED.search(page)
     assert (code, out.count("has no panel")) == (0, 0)
     assert re.search(r"^undecided: \d+ claims, because the store lacks panels that they need$", out, re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""A private draw of your own for logistic regression: change `fit`, and run it on private-mcmc and renyi-logistic."""
+"""Your own private draw for logistic regression: change `fit`, and run it on private-mcmc and renyi-logistic."""
 
 import numpy as np
 from scipy.optimize import minimize

@@ -1,4 +1,4 @@
-"""A posterior of your own, given a noisy sum: change `fit`, and run it on the data of the studies of inference."""
+"""Your own posterior given a noisy sum: change `fit`, and run it on the data of the studies of inference."""
 
 import numpy as np
 from scipy.special import betaln, gammaln

@@ -1,4 +1,4 @@
-"""A regression of your own, given a noisy Gram matrix: change `fit`, and run it on the study regression-inference."""
+"""Your own regression given a noisy Gram matrix: change `fit`, and run it on the study regression-inference."""
 
 import numpy as np
 

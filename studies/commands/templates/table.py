@@ -1,4 +1,4 @@
-"""Inference of a noisy table of your own: change `fit`, and run it on the tables of the study noisy-tables."""
+"""Your own inference of noisy tables: change `fit`, and run it on the tables of the study noisy-tables."""
 
 import numpy as np
 

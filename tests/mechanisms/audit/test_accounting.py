@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, NeighboringRelation
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr, ndtr
@@ -133,6 +133,14 @@ def test_event_of_normal_noise_equals_closed_form(times):
     stated = [times * mechanism.guarantee(order).epsilon for order in curve.orders]
     np.testing.assert_allclose(curve.rdp, stated, rtol=1e-12)
     assert curve.get_epsilon(1e-6) == pytest.approx(approximate_epsilon(curve.orders, stated, 1e-6), rel=1e-12)
+
+
+def test_different_events_compose():
+    """The events of a pure guarantee, of noisy counts and of a sum with Laplace noise compose to the total ε."""
+    events = [accounting_event(Guarantee(0.3)), accounting_event(laplace_counts([1, 1], [3, 4], 5.0))]
+    whole = PLDAccountant().compose(events[0]).compose(events[1]).compose(LaplaceDpEvent(1 / 0.1))
+    assert whole.get_delta(0.3 + 0.2 + 0.1 + 5 * STEP) < 1e-9
+    assert whole.get_delta(0.95 * (0.3 + 0.2 + 0.1)) > 1e-3
 
 
 @pytest.mark.parametrize("times", [1, 3])

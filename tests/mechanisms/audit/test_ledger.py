@@ -66,6 +66,15 @@ def test_sums_of_epsilon_and_delta_bound_the_total():
         ledger.guarantee(1e-6)
 
 
+@pytest.mark.slow
+def test_concentrated_guarantees_add_their_rho():
+    ledger = Ledger().spend(ConcentratedGuarantee(0.02), times=4).spend(ConcentratedGuarantee(0.1))
+    assert ledger.epsilon(1e-6) == pytest.approx(concentrated_epsilon(0.18, 1e-6), abs=1e-6)
+    single = Ledger().spend(ConcentratedGuarantee(0.18)).epsilon(1e-6)
+    assert ledger.epsilon(1e-6) == pytest.approx(single, abs=1e-12)
+    assert ledger.epsilon(0) == math.inf
+
+
 def test_normal_and_laplace_noise_equal_a_pld_accountant():
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.1)
     ledger = Ledger().spend(mechanism, times=3).spend(laplace_counts([1, 1], [3, 4], 5.0), times=2)
@@ -127,7 +136,7 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
 
 @pytest.mark.parametrize(
     ("rho", "delta"),
-    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 1e4))],
+    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 20.0, 1e4))],
 )
 def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     """Totals are at most the conversion of ρ, also beyond the largest loss of a profile, and attain it for large ρ."""

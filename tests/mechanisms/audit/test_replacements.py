@@ -239,6 +239,18 @@ def test_divergences_of_complementary_log_log_are_infinite():
     assert grown[0] < grown[1] / 3 < grown[2] / 9
 
 
+def test_probit_divergence_grows_with_the_box():
+    """At λ = 5 and κ = 1, where the bound is 10, D_λ is 2404 for weights in [−80, 80], and 9604 in [−160, 160]."""
+    found = {
+        reach: audit_distributions(
+            replacement_distributions(distribution(1.0, link="probit"), SIGNS, reach=reach), orders=[5]
+        ).renyi[5]
+        for reach in (80.0, 160.0)
+    }
+    assert found[80.0] == pytest.approx(2403.87, abs=0.01)
+    assert found[160.0] == pytest.approx(4 * found[80.0], rel=0.01)
+
+
 def test_probit_exceeds_the_bound_at_finite_orders():
     """With one record, D_λ exceeds the bound at some λ below the critical order; with 20 or more, already at λ = 1."""
     assert audit_replacements(distribution(1.0, link="probit"), SIGNS, orders=[1.9, 1.99]).renyi == pytest.approx(
@@ -314,6 +326,16 @@ def test_five_percent_more_power_exceeds_guarantee():
         assert valid.holds
         assert not invalid.holds
         assert invalid.text.startswith("broken: stated (2, 0.1)-RDP, reaches ")
+
+
+def test_probit_exceeds_guarantee():
+    """The divergence of Algorithm 5 with a probit link is finite and above its bound at some order."""
+    logistic = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0)
+    probit = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0, link="probit")
+    shared = [[0.1, 1, 999]]
+    for mechanism, holds in ((logistic, True), (probit, False)):
+        found = audit_replacements(mechanism, [[0.5, 1], [-1.0, 1]], shared)
+        assert found.check(logistic.guarantee).holds == holds
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ PRIOR = (1.0, 0.5, 2.0)
 N_SAMPLES = 50_000
 
 
-@pytest.mark.parametrize("name", ["laplace", "k-norm", "smooth"])
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_count_sampler_follows_the_exact_distribution(name):
     distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).pmf()
     samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)

@@ -58,6 +58,19 @@ def test_epsilon_bounds_exact_epsilon_of_normal_distributions(scale, epsilon):
     )
 
 
+@pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
+def test_bound_is_attained_at_its_order(order):
+    """For a distribution with the losses ε − ln(1 − 1/λ) and −∞ only, the δ converted at the order λ is exact."""
+    epsilon = 0.4
+    loss = epsilon - math.log1p(-1 / order)
+    mass = 0.3  # mass of P at this loss; the moment of the rest is negligible
+    curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
+    delta = mass * -math.expm1(epsilon - loss)
+    log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
+    assert math.exp(log_bound) == pytest.approx(delta, rel=1e-14)
+    assert approximate_epsilon([order], [curve], delta) == pytest.approx(epsilon, rel=1e-12)
+
+
 def test_curves_with_one_order():
     assert approximate_epsilon([1.0], [0.1], 1e-6) == math.inf
     assert approximate_epsilon([1.0], [0.1], 0.5) == 0.0  # total variation is below √(1 − e^(−0.1)) = 0.31

@@ -97,6 +97,20 @@ def test_randomised_response_equals_closed_forms(true):
     assert (found.n_pairs, found.n_outputs, found.evidence) == (1, 2, "exact")
 
 
+def test_audit_equals_a_hand_computed_table():
+    """For three permutations of (½, ¼, ¼), loss, δ and Rényi divergences equal values computed by hand."""
+    table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
+    found = audit_distributions(
+        OutputDistributions.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2]
+    )
+    assert found.epsilon == pytest.approx(math.log(2), rel=1e-15)
+    assert found.deltas[0.0] == pytest.approx(0.25, rel=1e-14)
+    assert found.deltas[math.log(1.5)] == pytest.approx(0.125, rel=1e-14)
+    assert found.deltas[1.0] == 0.0
+    assert found.renyi[1.0] == pytest.approx(0.25 * math.log(2), rel=1e-14)
+    assert found.renyi[2.0] == pytest.approx(math.log(1.375), rel=1e-14)
+
+
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_audit_of_random_distributions_equals_plain_loops(seed, zeros):
@@ -133,6 +147,15 @@ def test_output_possible_at_one_neighbour_only():
     assert found.witness.log_ratio == math.inf
     assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
     assert found.deltas == {0.0: 0.25, 50.0: 0.25}
+    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
+
+
+def test_outputs_possible_at_different_neighbours_only():
+    """If each neighbour has an output that the other lacks, δ is the larger of the two masses; no warning is raised."""
+    found = audit_distributions(
+        OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2]
+    )
+    assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mechanisms.audit.counts import audit_counts
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import bound_calibration
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
@@ -80,7 +81,7 @@ def problems(draw):
 @example(problem=((1e3, 1e3, 1e3), 10, 0.026))
 @example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
 @example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=120)
 def test_loss_is_within_epsilon(problem):
     """The largest loss is at most ε; the reciprocal of the scale changes by at most γ per record."""
     prior, n, epsilon = problem
@@ -95,7 +96,7 @@ def test_loss_is_within_epsilon(problem):
 @given(problem=problems(), log_gamma=st.floats(-4, -0.05))
 @example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
 @example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=100)
 def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
@@ -222,6 +223,11 @@ def test_exponent_is_larger_than_published(k, n):
         assert exponent > 1.5 / (2 * published)
 
 
+def test_exponent_at_the_published_size_of_four_categories():
+    found = bound_scale([1, 1, 1, 1], 600, 1.0)
+    assert 1 / found.sensitivity([150] * 4) == pytest.approx(19.88, abs=5e-3)
+
+
 @pytest.mark.parametrize(
     ("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60), ((1.0,) * 3, 11), ((0.01,) * 3, 11), ((1.0,) * 4, 7)]
 )
@@ -233,6 +239,21 @@ def test_loss_exceeds_epsilon_without_the_factor(prior, n, epsilon):
     bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
     assert everything.loss(epsilon * reciprocals(scale, everything)) < epsilon
     assert everything.loss(epsilon * bare) > 1.005 * epsilon
+
+
+@pytest.mark.parametrize(
+    ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
+)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+def test_registered_mechanism_satisfies_its_guarantee(prior, n, epsilon):
+    found = audit_counts("varying-bound", prior, n, epsilon)
+    assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
+    assert found.epsilon < epsilon
+    counts = balanced_counts(n, len(prior))
+    release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
+    assert release.inverse_temperature == pytest.approx(
+        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
+    )
 
 
 def test_scale_is_cached():

@@ -1,13 +1,19 @@
 """Tests of the exact calibration against enumeration of all data sets, pairs and outputs."""
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mechanisms.core.conjugate import balanced_counts, count_candidates
+from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, neighbouring_pairs
 from mechanisms.counts import calibration
 from mechanisms.counts.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
+from mechanisms.counts.candidates import enumerate_rows
+from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.counts.sensitivity import Rule
+from mechanisms.counts.sensitivity import Rule, smoothed_scales
 from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
@@ -97,6 +103,25 @@ def test_no_larger_rate_is_private(prior, n, epsilon, rule):
     assert min(everything.loss(m / scales) for m in grid) > epsilon * (1 - 1e-9)
 
 
+@pytest.mark.slow
+@given(
+    rule=st.sampled_from(RULES),
+    prior=st.integers(2, 4).flatmap(lambda k: st.lists(st.floats(-3, 3).map(lambda x: 10**x), min_size=k, max_size=k)),
+    n=st.integers(1, 5),
+    log_epsilon=st.floats(-2, 1.5),
+)
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_calibrated_loss_equals_epsilon_at_any_prior(rule, prior, n, log_epsilon):
+    epsilon = 10**log_epsilon
+    found = calibrate(rule, prior, n, epsilon)
+    everything = Enumerated(prior, n)
+    scales = np.array([found.sensitivity(c) for c in everything.datasets])
+    loss = everything.loss(found.rate / scales)
+    assert epsilon * (1 - 1e-5) - 1e-9 <= loss <= epsilon * (1 + 1e-6) + 1e-9
+    if rule is not Rule.SMOOTH:  # the rate proved in the papers is a lower bound
+        assert found.rate >= epsilon / (2 * (1 + found.gamma)) * (1 - 1e-9)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_mechanism_has_the_calibrated_rate_at_every_data_set(rule):
     prior, n, epsilon = (0.5, 2.0, 2.0), 6, 0.8
@@ -119,6 +144,29 @@ def test_inverse_temperature_is_larger_than_published(rule):
     balanced = balanced_counts(100, 2)
     release = MECHANISMS["smooth"].build([1, 1], balanced, 1.0, 1e-8)
     assert found.rate / found.sensitivity(balanced) > 1.5 * release.inverse_temperature
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("prior", "n"), CASES)
+def test_bound_on_the_loss_of_a_pair_holds(rule, prior, n):
+    found = calibrate(rule, prior, n, 2.0)
+    alpha, candidates = np.array(prior), enumerate_candidates(n, len(prior))
+    datasets, pairs = neighbouring_pairs(alpha, candidates)
+    scale = smoothed_scales(rule, alpha, datasets, found.gamma)
+    arguments = alpha, enumerate_rows(n, alpha.size), datasets, pairs, scale, found.rate
+    log_pmfs = [exponential_mechanism(alpha, c, found.rate, s).log_pmf() for c, s in zip(datasets, scale, strict=True)]
+    for pair, (first, second) in enumerate(pairs.tolist()):
+        loss = float(np.abs(log_pmfs[first] - log_pmfs[second]).max())
+        assert pair in calibration._doubtful_pairs(*arguments, loss)
+
+
+def test_bound_decides_about_most_pairs():
+    found = calibrate(Rule.SMOOTH, [1, 1, 1], 60, 1.0)
+    alpha, candidates = np.ones(3), enumerate_candidates(60, 3)
+    datasets, pairs = neighbouring_pairs(alpha, candidates)
+    scale = smoothed_scales(Rule.SMOOTH, alpha, datasets, found.gamma)
+    doubtful = calibration._doubtful_pairs(alpha, enumerate_rows(60, 3), datasets, pairs, scale, found.rate, found.loss)
+    assert 0 < doubtful.size < 0.1 * len(pairs)
 
 
 def test_calibration_is_cached():
@@ -165,6 +213,15 @@ def test_invalid_bounds_on_normalisers_change_decisions():
     everything = Enumerated((0.3, 2.0, 5.0), 7)
     found = decisions(everything, scales_of(everything, Rule.SMOOTH, 0.05), 1.0, too_small_slopes=True)
     assert (found[:, 0] & ~found[:, 1]).any()
+
+
+@pytest.mark.parametrize("loss", [lambda m: m * m, lambda m: m + 0.4 * math.sin(9 * m), lambda m: min(3 * m, 5 - m)])
+def test_search_returns_a_loss_below_epsilon(loss):
+    """The search returns the largest argument with a loss of at most 1, even for losses that are not monotone."""
+    m = calibration.largest_below(lambda m: loss(m) <= 1.0, 3.5, 1e-10)
+    assert 1 - 1e-6 <= loss(m) <= 1.0
+    assert loss(m * (1 + 1e-6)) > 1.0
+    assert min(loss(x) for x in np.linspace(m * (1 + 1e-6), 3.5, 2000)) > 1.0
 
 
 def test_sensitivity_at_another_number_of_records_raises():

@@ -9,6 +9,11 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 
 from mechanisms import (
+    MECHANISMS,
+    Guarantee,
+    OutputDistributions,
+    audit_counts,
+    audit_distributions,
     enumerate_candidates,
     hellinger,
     privacy_loss_distribution,
@@ -195,6 +200,27 @@ def test_variance_of_many_categories_is_that_of_correlated_noise():
         assert_mean_within(vectors[:, i].astype(float) ** 2, 0.9 * 49)
         assert_mean_within(vectors[:, i].astype(float), 0.0)
     assert_rejects(assert_mean_within, vectors[:, 0].astype(float) ** 2, 49.0)
+
+
+@pytest.mark.parametrize(("prior", "n"), [((1, 1), 30), ((1, 1, 1), 8), ((0.3, 2, 5), 5)])
+def test_audits_confirm_the_guarantee(prior, n):
+    entry = MECHANISMS["discrete-gaussian"]
+    for epsilon in (1.0, 3.0):
+        stated = entry.guarantee(epsilon, 1e-6)
+        assert stated == Guarantee(epsilon, 1e-6)
+        assert audit_counts(entry, prior, n, epsilon, 1e-6).check(stated).holds
+
+
+def test_audited_delta_of_the_vectors_is_attained():
+    """With calibrated noise, δ summed over all vectors within ten standard deviations equals the stated δ."""
+    noise_std = calibrate_noise_std(1.0, 1e-3, 3)
+    vectors, logs = lattice(3, noise_std)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    moved = np.full(len(vectors), -np.inf)
+    for i, row in enumerate((vectors - [1, -1, 0]).tolist()):
+        moved[i] = logs[place[tuple(row)]] if tuple(row) in place else -np.inf
+    distributions = OutputDistributions(np.arange(2), vectors, np.array([[0, 1]]), [logs, moved].__getitem__)
+    assert audit_distributions(distributions, [1.0]).deltas[1.0] == pytest.approx(1e-3, rel=1e-6)
 
 
 @pytest.mark.parametrize(

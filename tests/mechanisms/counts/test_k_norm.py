@@ -14,6 +14,7 @@ from mechanisms.core.hellinger import hellinger
 from mechanisms.core.noise import Noise
 from mechanisms.counts.k_norm import count_classes, count_vectors, k_norm_log_normaliser, lattice_classes
 from mechanisms.counts.noise import geometric_counts
+from mechanisms.counts.projection import project
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
@@ -45,14 +46,18 @@ def project_exactly(s, n):
     return {tuple(f + (category in up) for category, f in enumerate(floor)): 1 / len(choices) for up in choices}
 
 
-def enumerated_mean(counts, epsilon, distance):
-    """Return the mean Hellinger distance under the unit prior by enumeration of the lattice."""
+def enumerated_mean(counts, epsilon, distance, clip=True, ties="random"):
+    """Return the mean Hellinger distance under the unit prior by enumeration of the lattice, for a given tie rule."""
     c, n, k = np.array(counts), sum(counts), len(counts)
     pmf = {}
     v = vectors_within(k, distance)
     weights = np.exp(-epsilon * distance_of(v))
     for vector, weight in zip((c + v).tolist(), (weights / weights.sum()).tolist(), strict=True):
-        for output, share in project_exactly(tuple(min(max(each, 0), n) for each in vector), n).items():
+        s = tuple(min(max(each, 0), n) if clip else max(each, 0) for each in vector)
+        outputs = project_exactly(s, n)
+        if ties == "first":
+            outputs = {max(outputs): 1.0}
+        for output, share in outputs.items():
             pmf[output] = pmf.get(output, 0.0) + weight * share
     return float(np.array(list(pmf.values())) @ hellinger(1.0 + c, 1.0 + np.array(list(pmf))))
 
@@ -206,6 +211,31 @@ def test_mean_equals_enumeration_of_the_lattice(counts, epsilon, distance):
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-5)  # the enumeration omits distant vectors
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected", "tolerance"),
+    [
+        ((34, 33, 33), 0.1451, 5e-5),
+        ((100, 100, 100), 0.0851, 5e-5),
+        ((80, 15, 5), 0.237, 5e-4),
+        ((150, 150, 150, 150), 0.0981, 5e-5),
+        ((60, 20, 15, 5), 0.312, 5e-4),
+        ((1528, 1307, 1342), 0.0230, 5e-5),
+    ],
+)
+def test_means_at_unit_epsilon(counts, expected, tolerance):
+    assert k_norm_counts(np.ones(len(counts)), counts, 1.0).expected_hellinger() == pytest.approx(
+        expected, abs=tolerance
+    )
+
+
+def test_ties_and_clipping_at_skewed_data():
+    """The mean distance depends on the order of categories only if ties do; clipping reduces the mean distance."""
+    by_order = [enumerated_mean(c, 1.0, 16, clip=False, ties="first") for c in ((98, 1, 1), (1, 98, 1), (1, 1, 98))]
+    assert by_order == pytest.approx([0.3567, 0.3598, 0.3629], abs=1e-4)
+    assert enumerated_mean((98, 1, 1), 1.0, 16, clip=False) == pytest.approx(0.3598, abs=1e-4)
+    assert k_norm_counts(np.ones(3), (98, 1, 1), 1.0).expected_hellinger() == pytest.approx(0.3576, abs=5e-5)
+
+
 @pytest.mark.slow
 @given(counts=st.lists(st.integers(0, 30), min_size=2, max_size=4).filter(any), data=st.data())
 @settings(deadline=None, derandomize=True, max_examples=20)
@@ -228,6 +258,17 @@ def test_two_categories_equal_geometric_noise(epsilon):
             rtol=1e-12,
             atol=1e-13,
         )
+
+
+def test_projected_counts_lose_information():
+    """Vectors outside the simplex distinguish two data sets better than the counts to which they are projected."""
+    released = np.array([6, -1, -1])
+    assert project(released[None], 4, np.zeros((1, 3))).tolist() == [[4, 0, 0]]
+    datasets = [[4, 0, 0], [3, 1, 0]]
+    vector = Noise("k-norm", 2.0).log_prob(released - np.array(datasets))
+    projected = [k_norm_counts(np.ones(3), c, 1.0).log_prob([4, 0, 0]) for c in datasets]
+    assert vector[0] - vector[1] == pytest.approx(1.0)
+    assert projected[0] - projected[1] < 0.9
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_worst_case_is_near_that_of_the_optimal_release(n, k, near):
     assert 1.08 < projected / best < 1.20
 
 
+@pytest.mark.slow
+def test_worst_cases_at_unit_epsilon():
+    """At ε = 1 the smallest worst-case mean distances are about 1 % above those of the optimal release."""
+    for n, k, expected in ((5, 3, 0.3657), (10, 3, 0.3670), (20, 3, 0.3344), (10, 4, 0.4912)):
+        assert minimax_post_processing(np.ones(k), n, 1.0).smallest_worst_case == pytest.approx(expected, abs=5e-5)
+
+
 @pytest.mark.parametrize("n", [4, 15])
 def test_two_categories_attain_the_optimal_worst_case(n):
     """At k = 2 the worst-case mean distance is optimal, as Gupte & Sundararajan (2010) prove for geometric noise."""

@@ -13,6 +13,7 @@ from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distri
 from mechanisms.counts.registry import MECHANISMS
 from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies
 
 PROBLEMS = [
     ((1.0, 1.0), 1),
@@ -98,7 +99,7 @@ def test_one_record_in_two_categories_equals_closed_form(epsilon):
 
 
 PURE = [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
-PRIORS = [(0.3, 4.0), (1.0, 1.0, 1.0), (1.0,) * 4]
+PRIORS = [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4]
 COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon
     (name, prior, (0.1, 1.0, 3.0)[(place + case) % 3])
     for place, name in enumerate(PURE)
@@ -149,6 +150,15 @@ def test_permuted_priors_have_permuted_distributions():
     plain, permuted = optimal_distribution((2.0, 0.5, 1.0), 3, 1.0), optimal_distribution((1.0, 2.0, 0.5), 3, 1.0)
     place = [data_sets.tolist().index(c) for c in data_sets[:, [2, 0, 1]].tolist()]
     np.testing.assert_array_equal(plain.log_pmf, permuted.log_pmf[np.ix_(place, place)])
+
+
+def test_draws_follow_the_distribution():
+    release = MECHANISMS["optimal"].build((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
+    draws = release.from_uniforms(np.random.default_rng(1).random((200_000, 1)))
+    keys = np.array([16, 4, 1])
+    ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)
+    assert_frequencies(np.bincount(ranks, minlength=10), release.pmf())
+    assert release.from_uniforms(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
 
 
 def test_invalid_input_raises():

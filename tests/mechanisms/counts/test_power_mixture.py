@@ -6,7 +6,7 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.core.hellinger import hellinger
@@ -165,7 +165,7 @@ def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS[1::2])
+@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS)
 def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_temperature):
     mechanism, distribution = (
         build(prior, counts, inverse_temperature),
@@ -241,6 +241,15 @@ def test_total_weight_equals_importance_sampling():
     expected = math.exp(-float(mechanism.log_prob(counts)) - math.log(count_candidates(100, 10)))
     assert_mean_within(weights, expected)
     assert_rejects(assert_mean_within, weights, 1.05 * expected)
+
+
+@pytest.mark.slow
+def test_distribution_at_symmetric_data_is_symmetric():
+    released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
+    for category in range(3):
+        assert_mean_within(released[:, category], 40_000)
+        sample = released[:, category]
+        assert stats.ks_2samp(sample, released[:, category - 1]).pvalue > 1e-6
 
 
 def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():

@@ -12,6 +12,7 @@ from scipy import stats
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.noise import Noise
+from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import log_projected_pmf, project
 from tests.mechanisms.counts.constructors import projected_counts
 from tests.mechanisms.counts.test_k_norm import project_exactly
@@ -69,6 +70,19 @@ def test_truncated_mean_equals_the_mean_of_the_pmf(noise):
     assert release.expected_hellinger() == pytest.approx(float(release.pmf() @ distances), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("noise", "counts", "expected", "tolerance"),
+    [
+        ("geometric", (100, 100, 100), 0.1166, 1e-4),
+        ("geometric", (1528, 1307, 1342), 0.0316, 1e-4),
+        ("laplace", (100, 100, 100), 0.1190, 1e-4),
+    ],
+)
+def test_means_at_unit_epsilon(noise, counts, expected, tolerance):
+    release = projected_counts(np.ones(3), counts, 2.0, noise)
+    assert release.expected_hellinger() == pytest.approx(expected, abs=tolerance)
+
+
 def test_mean_at_balanced_data_depends_on_the_rule_for_ties():
     """Mean distances by enumeration of the noise at ε = 1, a unit prior and n = 100 depend on the rule for ties.
 
@@ -103,6 +117,16 @@ def test_mean_at_balanced_data_depends_on_the_rule_for_ties():
     assert uniform == pytest.approx(0.19783, abs=5e-6)
     assert 0.1978 < min(permuted) < uniform < max(permuted) < 0.1979
     assert mean(lambda v: counts + v) == pytest.approx(0.1703, abs=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "geometric"])
+def test_permuted_data_have_equal_means(noise):
+    """Mean distances of permuted counts are equal, unlike those of `geometric`, which clips in a fixed order."""
+    orders = ((98, 1, 1), (1, 98, 1), (1, 1, 98))
+    means = [projected_counts(np.ones(3), c, 2.0, noise).expected_hellinger() for c in orders]
+    assert means == pytest.approx([means[0]] * 3, rel=1e-12)
+    in_order = [geometric_counts(np.ones(3), c, 2.0).expected_hellinger() for c in orders]
+    assert in_order == pytest.approx([0.442, 0.475, 0.464], abs=5e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
-"""Test of a mechanism that has only a sampler, in a study."""
+"""Tests of a mechanism that has only a sampler: its draws, and its comparison in a study."""
 
 import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from mechanisms import Guarantee, Mechanism
+from mechanisms import Guarantee, Mechanism, geometric_counts
 from pipeline import open_results, run
 from studies import STUDIES
-from tests.statistical import assert_mean_within, assert_rejects
+from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
+
+PRIOR, COUNTS = np.ones(2), np.array([30, 20])
 
 
 def sampled(scale=1.0):
@@ -20,6 +23,20 @@ def sampled(scale=1.0):
         return np.stack([first, n - first], axis=1)
 
     return Mechanism("mine", "Mine.", sampler=sampler, guarantee=lambda epsilon, delta: Guarantee(epsilon, 0.0))
+
+
+@pytest.mark.slow
+def test_draws_have_the_distribution_of_the_sampler():
+    uniforms = np.random.default_rng(2).random((100_000, 1))
+    drawn = sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
+    observed = np.bincount(drawn[:, 0], minlength=51)
+    assert_frequencies(observed, geometric_pmf(1.0))
+    assert_rejects(assert_frequencies, observed, geometric_pmf(1.05))  # negative control: 5% more noise
+
+
+def geometric_pmf(scale):
+    release = geometric_counts(PRIOR, COUNTS, scale)
+    return np.exp(release.log_prob(np.stack([np.arange(51), 50 - np.arange(51)], axis=1)))
 
 
 def test_sampler_is_compared_in_a_study(tmp_path):

@@ -248,3 +248,16 @@ def test_smoothed_scales_equal_single_sensitivities(prior, n, gamma):
         np.testing.assert_allclose(scales, [single(prior, c, gamma) for c in data_sets], rtol=1e-13)
         picked = np.random.default_rng(4).permutation(len(data_sets))[:3]
         np.testing.assert_array_equal(smoothed_scales(rule, np.array(prior), data_sets[picked], gamma), scales[picked])
+
+
+@pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 9])
+def test_varying_score_changes_by_at_most_two(prior, n):
+    """The score over the varying sensitivity changes by at most 2 between neighbours, so the exponent has ε/4."""
+    alpha = np.array(prior)
+    data_sets = enumerate_candidates(n, alpha.size)
+    index = {tuple(c): row for row, c in enumerate(data_sets.tolist())}
+    scores = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
+    scores /= np.array([varying_sensitivity(prior, c) for c in data_sets])[:, None]
+    for row, c in enumerate(data_sets):
+        for neighbour in moved(c):
+            assert np.abs(scores[row] - scores[index[tuple(neighbour)]]).max() <= 2 + 1e-6

@@ -41,6 +41,22 @@ def test_terms_equal_mpmath(start, share, order):
     assert float(cell_renyi(start, share * start, order)) == pytest.approx(float(expected), rel=1e-13)
 
 
+@pytest.mark.parametrize("order", [1.0, 1.5, 4.0])
+@pytest.mark.parametrize(("start", "move"), [(2.0, 0.7), (3.0, -0.6), (0.4, 5.0)])
+def test_terms_equal_integrals_of_trigamma(start, move, order):
+    """Terms for parameters x and x + δ equal δ²·∫ k(t)·ψ₁(x + tδ) dt.
+
+    The kernel k(t) is t on [0, 1] and (λ − t)/(λ − 1) on [1, λ].
+    """
+    with mpmath.workdps(20):
+        integral = mpmath.quad(lambda t: t * mpmath.polygamma(1, start + t * move), [0, 1])
+        if order > 1:
+            integral += mpmath.quad(
+                lambda t: (order - t) / (order - 1) * mpmath.polygamma(1, start + t * move), [1, order]
+            )
+    assert float(cell_renyi(start, move, order)) == pytest.approx(float(move**2 * integral), rel=1e-12)
+
+
 @pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-13])
 def test_terms_near_critical_order(gap):
     """Terms are accurate just below the critical order, which is 7 for the parameters 7 and 6."""

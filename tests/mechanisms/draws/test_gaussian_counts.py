@@ -13,7 +13,7 @@ from mechanisms.core.privacy import RenyiGuarantee
 from mechanisms.draws.dirichlet_divergence import dirichlet_renyi
 from mechanisms.draws.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism, project_counts
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within
+from tests.statistical import assert_mean_within, assert_rejects
 
 PRIOR, N, SUCCESSES = (6.0, 12.0), 100, 38
 
@@ -130,6 +130,37 @@ def test_divergence_equals_mpmath(prior, n, successes, order, epsilon):
     assert off.posterior_kl(successes) != pytest.approx(expected, rel=1e-4)
 
 
+def plain_kl(release, successes):
+    """Return the KL divergence as a sum of p·ln(p/q) over fine grids of the noise and of the log odds."""
+    alpha, beta = release.prior
+    n, std = release.n, release.noise_std / math.sqrt(2)
+    values = np.linspace(0, n, 40_001)[1:-1]
+    log_mass = stats.norm(successes, std).logpdf(values) + math.log(n / 40_000)
+    values = np.concatenate([[0], values, [n]])
+    ends = stats.norm(successes, std).logcdf(0), stats.norm(successes, std).logsf(n)
+    log_mass = np.concatenate([[ends[0]], log_mass, [ends[1]]])
+    log_mass[[0, -1]] = np.logaddexp(
+        log_mass[[0, -1]], stats.norm(successes, std).logpdf([0, n]) + math.log(n / 80_000)
+    )
+    scale = log_mass - special.betaln(alpha + values, beta + n - values)
+    a, b = alpha + successes, beta + n - successes
+    phi = math.log(a / b) + math.sqrt(1 / a + 1 / b) * np.linspace(-9, 12, 190)
+    log_odds = np.log1p(np.exp(phi))
+    log_p = a * phi - (a + b) * log_odds - special.betaln(a, b)
+    log_q = (
+        np.array([special.logsumexp(scale + (alpha + values) * each) for each in phi]) - (alpha + beta + n) * log_odds
+    )
+    return float(np.sum(np.exp(log_p) * (log_p - log_q)) * (phi[1] - phi[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "log_epsilon"), [(2.0, -10.0), (15.0, -6.0), (2.0, -6.0), (2.0, -2.0)])
+def test_divergence_equals_sum_on_fine_grid(order, log_epsilon):
+    """The KL divergence equals a sum on fine grids, both if θ has one mode and if it has two."""
+    release = gaussian_mechanism("gaussian", PRIOR, N, order, math.exp(log_epsilon))
+    assert release.posterior_kl(SUCCESSES) == pytest.approx(plain_kl(release, SUCCESSES), rel=1e-6)
+
+
 def test_divergence_vanishes_with_the_noise():
     """As the noise variance s² tends to 0, the KL divergence approaches ⅛s⁴·Var (φ − φ̄)² for the log odds φ.
 
@@ -176,6 +207,18 @@ def test_divergence_of_extreme_inputs_is_finite(prior, n, successes, epsilon):
         for name in ("gaussian-tight", "gaussian")
     )
     assert 0 < tight < published < math.inf
+
+
+def test_draws_have_expected_moments():
+    """The means of θ and θ² over draws agree with quadrature over the released number of successes."""
+    release = gaussian_mechanism("gaussian", PRIOR, N, 2, 0.01)
+    draws = release.at((SUCCESSES, N - SUCCESSES)).sample(np.random.default_rng(8), size=20_000)
+    values, probabilities = release.successes_distribution(SUCCESSES)
+    a, total = PRIOR[0] + values, sum(PRIOR) + N
+    assert_mean_within(draws[:, 0], probabilities @ a / total)
+    assert_mean_within(draws[:, 0] ** 2, probabilities @ (a * (a + 1)) / (total * (total + 1)))
+    assert_rejects(assert_mean_within, draws[:, 0], 1.05 * (probabilities @ a) / total)
+    np.testing.assert_allclose(draws.sum(axis=1), 1, rtol=1e-12)
 
 
 def test_draws_of_three_categories():

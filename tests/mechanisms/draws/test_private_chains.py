@@ -336,6 +336,12 @@ def test_discretisation_is_within_the_reserved_budget(n, d, epsilon):
     assert 2 * (math.sqrt(d) * 2.0**-bits + error) <= 1e-6 * change * (1 + 1e-6)
 
 
+def test_noise_that_cannot_be_represented_is_refused():
+    for changed in ({"delta": 1e-300}, {"beta": 1e300}):
+        with pytest.raises(ValueError, match="the noise must have at most 48 bits"):
+            private_logistic(X, Y, **{"epsilon": 1.0, "delta": 1e-6, "beta": 0.1, "rehearsal_seed": 1} | changed)
+
+
 @pytest.mark.parametrize("bits", [0, 1, 2, 4])
 def test_discrete_and_rounded_normal_noise_are_within_the_stated_distance(bits):
     scale = 2.0**bits

@@ -74,6 +74,14 @@ def test_bound_is_tight_only_in_two_dimensions():
     assert 0.99999 < two[0] < 1
 
 
+def test_limits_scale_with_norm_bound():
+    """Limits of the ratio at the norm bound c equal those at the norm bound 1 with β/c² in place of β."""
+    for dimension in (1, 2):
+        plain, scaled = limiting_case(0.01, dimension), limiting_case(0.09, dimension, norm_bound=3.0)
+        assert scaled.share == pytest.approx(plain.share, rel=1e-6)
+        assert scaled.mode == pytest.approx(plain.mode / 3, rel=1e-3)
+
+
 @pytest.mark.parametrize("dimension", [1, 2])
 @pytest.mark.parametrize("n", [2, 3, 1000])
 def test_shared_records(dimension, n):

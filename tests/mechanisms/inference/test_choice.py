@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import INFERENCE_METHODS, choose_method, fit_release
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.refusals import assert_refused
 
 LAPLACE = Noise("laplace", 2.0)
@@ -74,6 +76,13 @@ def test_draws_have_chains(model, prior, y, shape):
     assert np.isfinite(draws).all()
     assert not model.is_surprising(y)
     assert "array" not in repr(found)
+
+
+def test_draws_follow_the_exact_posterior():
+    model = ReleaseModel("binomial", 100, LAPLACE)
+    draws = fit(1, model, (1, 5), [-1.0]).sample(np.random.default_rng(2), 20_000)
+    assert stats.kstest(draws, binomial_mixture((1, 5), 100, -1.0, 2.0).cdf).pvalue > 1e-6
+    assert stats.kstest(draws, binomial_mixture((1, 5), 100, -1.0, 2.2).cdf).pvalue < 1e-6
 
 
 def test_impossible_releases_are_accepted_and_flagged():

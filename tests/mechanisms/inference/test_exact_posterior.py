@@ -11,7 +11,9 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
 from tests.mechanisms.inference.exact_abc import sample_abc
+from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within
 
 MODELS = {
     "exponential": ((2.0, 1.0), (0.3, 2.0), stats.gamma(2.0), lambda t: stats.expon(scale=1 / t)),
@@ -270,6 +272,25 @@ def test_rejection_follows_the_posterior(name):
     draws = sample_abc(np.random.default_rng(1), model, prior, [y], 3_000)
     assert stats.kstest(draws, posterior.cdf).pvalue > 1e-6
     assert stats.kstest(1.1 * draws, posterior.cdf).pvalue < 1e-6
+
+
+@pytest.mark.slow
+def test_posterior_tends_to_the_normal_approximation():
+    """With 200 records and wide noise, the exact posterior agrees with the normal approximation to within 0.002."""
+    prior, bounds, n, scale, y = (8.0, 2.0), (0.05, 0.9), 200, 9.0, 35.0
+    exact = exact_posterior(ReleaseModel("exponential", n, Noise("laplace", scale), bounds), prior, [y])
+    approximate = marginal_posterior("exponential", prior, n, [y], scale, bounds)
+    theta = exact.quantile(np.linspace(0.01, 0.99, 50))
+    assert abs(exact.cdf(theta) - approximate.cdf(theta[None])[0]).max() < 2e-3
+
+
+def test_posterior_is_consistent():
+    family, prior, bounds, outside, n, noise, y = LARGER["exponential-drop"]
+    posterior = exact_posterior(ReleaseModel(family, n, noise, bounds, outside), prior, [y])
+    draws = posterior.sample(np.random.default_rng(2), 20_000)
+    assert_mean_within(draws, posterior.mean())
+    assert_mean_within((draws - posterior.mean()) ** 2, posterior.std() ** 2)
+    np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.6])), [0.1, 0.6], atol=1e-9)
 
 
 @pytest.mark.parametrize("y", [1e6, 1e17, 1e300])

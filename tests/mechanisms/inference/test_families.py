@@ -193,6 +193,37 @@ def test_parameters_follow_the_prior(name, distribution):
     assert stats.kstest(draws[:, 0] * 1.05, distribution.cdf).pvalue < 1e-6
 
 
+DISTRIBUTIONS = {  # (prior or posterior log density of θ given hyperparameters, log likelihood of the records)
+    "binomial": (lambda h, t: stats.beta.logpdf(t, *h), lambda x, t: stats.bernoulli.logpmf(x, t)),
+    "exponential": (
+        lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]),
+        lambda x, t: stats.expon.logpdf(x, 0, 1 / t),
+    ),
+    "poisson": (lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]), lambda x, t: stats.poisson.logpmf(x, t)),
+    "normal": (lambda h, t: stats.norm.logpdf(t, h[0], math.sqrt(h[1])), lambda x, t: stats.norm.logpdf(x, t)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("binomial", [0, 1, 1, 1]),
+        ("exponential", [0.3, 2.0, 0.0]),
+        ("poisson", [0, 7, 3]),
+        ("normal", [-2.0, 0.4, 3.0]),
+    ],
+)
+def test_posterior_is_prior_times_likelihood(name, records):
+    log_pmf, log_likelihood = DISTRIBUTIONS[name]
+    s = np.atleast_1d(np.sum(records, axis=0))
+    updated = FAMILIES[name].posterior(PRIORS[name], s, len(records))
+    constants = [
+        log_pmf(PRIORS[name], theta) + np.sum(log_likelihood(np.array(records), theta)) - log_pmf(updated, theta)
+        for theta in (0.1, 0.4, 0.8)
+    ]
+    np.testing.assert_allclose(constants, constants[0], rtol=1e-12)
+
+
 def test_multinomial_posterior_adds_the_counts():
     s = statistic("multinomial", [[0, 1, 0], [0, 0, 1], [0, 1, 0]])
     np.testing.assert_array_equal(FAMILIES["multinomial"].posterior((5, 1, 2), [s, s], 3), [[5, 3, 3]] * 2)

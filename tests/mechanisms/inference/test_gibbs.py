@@ -234,6 +234,16 @@ def test_binomial_mean_near_zero_does_not_converge_to_the_posterior_mean(n):
 
 
 @pytest.mark.slow
+def test_two_categories_equal_binomial_with_half_the_noise():
+    """The posterior given y and n − y with noise scale b equals the binomial posterior given y with scale b/2."""
+    draws = sample_gibbs(
+        np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
+    )
+    assert np.allclose(draws.sum(axis=-1), 1)
+    assert_distribution(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
+
+
+@pytest.mark.slow
 def test_three_categories_agree_with_enumeration():
     prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
     log_likelihood = -np.abs(noisy[:, None] - np.arange(n + 1)) / noise_scale

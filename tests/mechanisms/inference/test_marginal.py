@@ -189,6 +189,23 @@ def test_cdf_at_ends_of_parameter_space():
     assert np.all(np.diff(posterior.cdf(np.tile(special.expit([-300.0, 0.0, 30.0]), (2, 1)))) > 0)
 
 
+def pit_values(noise_scale_factor):
+    """Return PIT values of 1000 trials if inference assumes `noise_scale_factor` times the true noise scale."""
+    prior, bounds, _ = CASES["exponential"]
+    family, rng = FAMILIES["exponential"], np.random.default_rng(20)
+    theta = family.draw_parameters(rng, prior, size=1000)
+    _, s = draw_sums(family, rng, theta, 1000, bounds)
+    y = s + rng.laplace(scale=family.sensitivity(bounds) / 0.1, size=s.shape)
+    scale = noise_scale_factor * family.sensitivity(bounds) / 0.1
+    return marginal_posterior("exponential", prior, 1000, y, scale, bounds).cdf(theta[:, 0])
+
+
+@pytest.mark.slow
+def test_posterior_is_calibrated_with_public_bounds():
+    assert stats.kstest(pit_values(1.0), "uniform").pvalue > 0.01
+    assert stats.kstest(pit_values(0.4), "uniform").pvalue < 1e-4
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechanisms.inference import mmd
 from mechanisms.inference.mmd import mmd2
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
@@ -63,6 +64,18 @@ def test_small_values_are_accurate():
 def _mean_kernel(x):
     z = x.astype(np.longdouble)
     return float(np.exp(-((z[:, None] - z) ** 2) / 2).mean())
+
+
+@pytest.mark.parametrize("cutoff", [2.0, 4.0, 6.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
+def test_cosine_sum_error_is_within_bound(cutoff, scale):
+    """At small cutoffs, the error of the cosine sum is far above rounding, but within the stated bound."""
+    rng = np.random.default_rng(5)
+    x, y = scale * rng.random(300), scale * rng.random(200) ** 2
+    distance = max(x.max(), y.max()) - min(x.min(), y.min())
+    bound = 4 * (2.01 * math.exp(-(cutoff**2) / 2) + math.erfc(cutoff / math.sqrt(2)))
+    error = abs(mmd._mmd2_by_frequencies(x, y, distance, cutoff) - double_sum(x, y))
+    assert 1e-14 < error < bound
 
 
 def expected_mmd2(shift, std):

@@ -8,8 +8,9 @@ from scipy import stats
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.naive import ConjugatePosterior
-from tests.mechanisms.inference.laplace import conjugate_posterior, naive_statistics, statistic
+from tests.mechanisms.inference.laplace import conjugate_posterior, draw_sums, naive_statistics, statistic
 from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_mean_within, assert_rejects
 
 PRIORS = {
     "binomial": (10, 10),
@@ -67,6 +68,40 @@ def test_multinomial_marginals_are_beta_distributions():
     many = posterior.cdf(np.stack([theta, theta[:, ::-1]], axis=1))
     np.testing.assert_array_equal(many[:, 0], posterior.cdf(theta))
     assert many.shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_draws_have_the_posterior_mean(family):
+    n = 40
+    s = draw_sums(
+        family,
+        np.random.default_rng(2),
+        FAMILIES[family].draw_parameters(np.random.default_rng(1), PRIORS[family], 3),
+        n,
+        (0.0, 2.0) if FAMILIES[family].is_truncated else None,
+    )[0]
+    posterior = conjugate_posterior(family, PRIORS[family], n, s)
+    draws = posterior.sample(np.random.default_rng(3), 50_000)
+    draws, means = draws.reshape(3, 50_000, -1), posterior.mean().reshape(3, -1)
+    assert_mean_within(draws[1, :, 0], means[1, 0])
+    assert_rejects(assert_mean_within, draws[1, :, 0], 1.05 * means[1, 0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_non_private_is_calibrated_and_naive_is_not(family):
+    """PIT values are uniform for the non-private posterior, but near 0 and 1 if inference ignores the noise."""
+    rng, distribution, n = np.random.default_rng(8), FAMILIES[family], 50
+    bounds = {"exponential": (0.01, 2.0), "poisson": (0.0, 8.0), "normal": (-3.0, 5.0)}.get(family)
+    theta = distribution.draw_parameters(rng, PRIORS[family], 1500)
+    s, truncated = draw_sums(family, rng, theta, n, bounds)
+    u = conjugate_posterior(family, PRIORS[family], n, s).cdf(theta)[:, 0]
+    assert_mean_within(u, 0.5)
+    assert_mean_within((u - 0.5) ** 2, 1 / 12)
+    for summed, used_bounds in ((s, None), (truncated, bounds)):
+        y = summed + rng.laplace(scale=distribution.sensitivity(bounds) / 0.05, size=summed.shape)
+        projected = naive_statistics(family, y, n, used_bounds)
+        u = conjugate_posterior(family, PRIORS[family], n, projected).cdf(theta)[:, 0]
+        assert_rejects(assert_mean_within, (u - 0.5) ** 2, 1 / 12)
 
 
 @pytest.mark.parametrize(

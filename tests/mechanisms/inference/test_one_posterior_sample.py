@@ -141,6 +141,18 @@ def test_draws_have_the_mean_of_the_truncated_distribution():
     assert_rejects(assert_mean_within, draws, 1.05 * expected)
 
 
+def test_only_published_form_is_over_dispersed():
+    """PIT values at n = 1000 and ε = 0.01 are nearly uniform for `ops-likelihood`, but not for `ops` (P4)."""
+    rng, distances = np.random.default_rng(12), {}
+    theta = rng.beta(10, 10, size=1000)
+    counts, uniforms = rng.binomial(1000, theta), rng.random((1000, N_DRAWS))
+    for method in METHODS:
+        draws = one_posterior_sampling(method, (10, 10), 1000, 0.01).from_uniforms(uniforms, counts)
+        distances[method] = stats.kstest(np.mean(draws < theta[:, None], axis=1), "uniform").statistic
+    assert 0.15 < distances["ops"] < 0.3
+    assert distances["ops-likelihood"] < 0.06
+
+
 @pytest.mark.parametrize(("arguments", "message"), [(("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")])
 def test_invalid_mechanisms_raise(arguments, message):
     assert_refused(lambda: one_posterior_sampling(*arguments), message)

@@ -82,6 +82,53 @@ def test_wrong_sums_are_refused_before_any_noise_is_drawn(name, statistic, n, me
     assert_refused(lambda: private_posterior(statistic, name, PRIORS[name], 0.8, n=n, bounds=BOUNDS.get(name)), message)
 
 
+def likelihood_of_one_record(name, theta, y, scale, outside):
+    """Return p(y | θ) given one record, by a sum or by quadrature below and above y."""
+    a, b = BOUNDS[name]
+    record = {
+        "poisson": lambda: stats.poisson(theta),
+        "exponential": lambda: stats.expon(scale=1 / theta),
+        "normal": lambda: stats.norm(theta),
+    }[name]()
+    if name == "poisson":
+        inside = sum(record.pmf(x) * np.exp(-abs(y - x) / scale) for x in np.arange(a, b + 1))
+        below, above = record.cdf(a - 1), record.sf(b)
+    else:
+        nodes, weights = np.polynomial.legendre.leggauss(40)
+        x = np.concatenate([(low + high + (high - low) * nodes) / 2 for low, high in ((a, y), (y, b))])[:, None]
+        w = np.concatenate([(high - low) / 2 * weights for low, high in ((a, y), (y, b))])
+        inside = w @ (record.pdf(x) * np.exp(-np.abs(y - x) / scale))
+        below, above = record.cdf(a), record.sf(b)
+    low, high = (a, b) if outside == "clamp" else (0.0, 0.0)
+    return inside + below * np.exp(-abs(y - low) / scale) + above * np.exp(-abs(y - high) / scale)
+
+
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("name", ["exponential", "poisson", "normal"])
+def test_posterior_given_one_record_equals_quadrature(name, outside):
+    """The noise has the scale (largest − smallest contribution)/ε; a scale that is 20 % wrong is detected."""
+    y, epsilon, (a, b) = 1.3, 1.5, BOUNDS[name]
+    width = b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
+    options = {"bounds": BOUNDS[name], "outside": outside, **VARIANCES.get(name, {})}
+    found = posterior_from_release(y, name, PRIORS[name], n=1, epsilon=epsilon, **options)
+    prior = {
+        "exponential": stats.gamma(8.0, scale=1 / 4.0),
+        "poisson": stats.gamma(6.0, scale=1 / 2.0),
+        "normal": stats.norm(1.0, np.sqrt(2.0)),
+    }[name]
+    theta = prior.ppf((np.arange(2000) + 0.5) / 2000)  # one θ per interval of equal prior mass
+
+    def weights(scale):
+        likelihood = likelihood_of_one_record(name, theta, y, scale, outside)
+        return likelihood / likelihood.sum()
+
+    edges = prior.ppf(np.arange(1, 2000) / 2000)
+    right, wrong = weights(width / epsilon), weights(1.2 * width / epsilon)
+    np.testing.assert_allclose(found.cdf(edges), np.cumsum(right)[:-1], atol=1e-3)
+    assert np.abs(found.cdf(edges) - np.cumsum(wrong)[:-1]).max() > 1e-3
+    assert found.mean() == pytest.approx(theta @ right, rel=2e-3)
+
+
 @pytest.mark.parametrize(("noise", "y"), [("laplace", 12.3), ("geometric", 12.0)])
 def test_binomial_posterior_equals_the_mixture(noise, y):
     found = posterior_from_release(y, "binomial", (2, 3), n=30, epsilon=0.25, noise=noise)
@@ -96,6 +143,17 @@ def test_binomial_posterior_equals_the_mixture(noise, y):
         (found.cdf([0.2, 0.5]), exact.cdf([0.2, 0.5])),
     ]:
         np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "k-norm"])
+def test_multinomial_posterior_equals_enumeration(noise):
+    alpha, n, y = np.array(PRIORS["multinomial"]), 5, np.array([4.0, 2.0, -1.0])
+    found = posterior_from_release(y, "multinomial", alpha, n=n, epsilon=0.8, noise=noise)
+    counts = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
+    log_weight = [stats.dirichlet_multinomial(alpha, n).logpmf(c) - np.abs(y - c).sum() * 0.8 / 2 for c in counts]
+    weights = np.exp(log_weight) / np.sum(np.exp(log_weight))
+    np.testing.assert_allclose(found.mean(), weights @ (alpha + counts) / (alpha.sum() + n), rtol=1e-9)
+    assert found.quantile([0.1, 0.9]).shape == (2, 3)
 
 
 def coverage(name, outside, epsilon, assumed_epsilon, trials=100):
@@ -138,6 +196,16 @@ def test_intervals_cover_parameters_of_the_prior(name, outside):
 def test_intervals_that_ignore_the_noise_do_not_cover(name, outside):
     """If inference assumes 50 times the true ε, 80 % intervals cover θ too rarely (negative control)."""
     assert_rejects(assert_mean_within, coverage(name, outside, 0.1, 5.0), 0.8)
+
+
+@pytest.mark.slow
+def test_intervals_of_real_releases_cover_the_parameter():
+    rng, covered = np.random.default_rng(4), []
+    for theta in rng.gamma(6.0, size=150) / 2.0:
+        found = private_posterior(rng.poisson(theta, 12), "poisson", (6, 2), 0.8, bounds=(1, 6), outside="clamp")
+        low, high = found.interval(0.8)
+        covered.append(float(low <= theta <= high))
+    assert stats.binomtest(int(sum(covered)), len(covered), 0.8).pvalue > 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:the release of 6 records lies between 0 and 1")
@@ -296,10 +364,10 @@ def covered_mean(trials, **changes):
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_default_intervals_cover_the_mean_of_clamped_incomes(epsilon):
     """Coverage is near 95 %, within 5 standard errors; with a strong prior at the midpoint it is not."""
-    covered = covered_mean(30, epsilon=epsilon)
+    covered = covered_mean(60, epsilon=epsilon)
     error = 5 * np.sqrt(0.95 * 0.05 / covered.size)
     assert 0.93 - error <= covered.mean() <= min(0.98 + error, 1.0)
-    assert covered_mean(6, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
+    assert covered_mean(12, epsilon=epsilon, prior=(1e5, 100.0, 1.0, 1e9)).mean() < 0.93 - error
 
 
 def test_proportions_are_counts_divided_by_n():
@@ -453,6 +521,16 @@ def test_drawn_posterior_equals_statistics_of_its_draws():
     np.testing.assert_allclose(posterior.quantile([0.1, 0.5]), np.quantile(pooled, [0.1, 0.5], axis=0))
     np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.5])), [[0.1] * 2, [0.5] * 2], atol=1e-3)
     assert np.isin(posterior.sample(RNG, 50), pooled).all()
+
+
+def test_monte_carlo_error_grows_with_autocorrelation():
+    """For an AR(1) process with coefficient 0.9, the Monte Carlo error is √19 times that of independent draws."""
+    rng, draws = np.random.default_rng(6), np.empty((4, 5_000))
+    value = rng.normal(size=4)
+    for i in range(5_000):
+        value = 0.9 * value + np.sqrt(1 - 0.81) * rng.normal(size=4)
+        draws[:, i] = value
+    assert DrawnPosterior(draws).mcse() == pytest.approx(np.sqrt(19 / draws.size), rel=0.2)
 
 
 @pytest.mark.parametrize("name", PRIORS)

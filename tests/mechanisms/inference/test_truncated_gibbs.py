@@ -69,6 +69,23 @@ def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
     assert np.max(np.abs(found[:, 5] - share[:, 0] * share[:, 2]) / variance) < 1e-7 * size**2
 
 
+@pytest.mark.parametrize(("family", "bounds", "theta"), TABLES[::3])
+def test_rest_combines_both_outer_regions(family, bounds, theta):
+    """Moments of the sums inside and outside the bounds agree with those of sums over three multinomial counts."""
+    n, theta = 100, theta[::300]
+    split = n * from_table(family, bounds, theta)
+    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
+    share = q * mean
+    own = q * variance + q * (1 - q) * mean**2
+    rest = own[:, 0] + own[:, 2] - 2 * share[:, 0] * share[:, 2]
+    scale = own.sum(axis=1)
+    assert np.all(
+        np.abs(split[:, 2] / n - share[:, 0] - share[:, 2]) <= 1e-6 * np.sqrt(scale) * (1 + np.abs(bounds[1]))
+    )
+    assert np.all(np.abs(split[:, 3] / n - rest) <= 1e-6 * scale)
+    assert np.all(np.abs(split[:, 4] / n + share[:, 1] * (share[:, 0] + share[:, 2])) <= 1e-6 * scale)
+
+
 def normal_laplace(y, mean, variance, scale):
     """Return 2·scale times the density of N(mean, variance) + Lap(scale) at y, by quadrature."""
 

@@ -91,7 +91,7 @@ def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, re
 )
 def test_intervals_cover(kind, epsilon, data_of):
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 150)
+    method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 300)
     assert (coverage(method, method, data_of) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho), data_of)[1:] < 0.93 - 5 * error).all()
 

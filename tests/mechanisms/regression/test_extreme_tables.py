@@ -188,7 +188,7 @@ def check_pairs(seed, n_pairs, monkeypatch, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIORS)
 def test_many_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name):
-    check_pairs(2, 800, monkeypatch, name)
+    check_pairs(2, 2000, monkeypatch, name)
 
 
 def test_extreme_tables_without_a_substitute_have_invalid_posteriors():

@@ -63,9 +63,10 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
 
 
 @pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
+@pytest.mark.parametrize("n", [10, 100])
 @pytest.mark.slow
-def test_many_quantiles_are_uniform(method):
-    for column in ranks(method, "laplace", 2, 100, 300, seed=2).T:
+def test_many_quantiles_are_uniform(method, n):
+    for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
 
 
@@ -191,6 +192,19 @@ def test_kernels_have_the_density_of_the_noise(name):
         "k-norm": -k_norm(drawn) / 1.7,
     }[name]
     np.testing.assert_allclose(found, expected)
+
+
+def test_without_noise_all_methods_agree():
+    """With noise of a thousandth of a record, posterior means agree with the conjugate posterior."""
+    rng = np.random.default_rng(1)
+    records = rng.multivariate_normal([0.1, -0.1], [[0.04, 0.02], [0.02, 0.05]], 1_000)
+    gram = gram_from(records)
+    release = GramRelease(gram, 1_000, GramNoise("laplace", 0.05, 2))
+    exact = sample_gram(rng, "naive", release, None, 1, 100, 4_000)[0, :, :3]
+    for method in ("normal-covariates", "noise-aware"):
+        draws = sample_gram(rng, method, release, None, 2, 1_000, 1_000, 40)[..., :3].reshape(-1, 3)
+        assert (np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.3 * exact.std(axis=0)).all()
+        assert np.allclose(draws.std(axis=0), exact.std(axis=0), rtol=0.15)
 
 
 def test_few_records_and_unsupported_noise_are_refused():

@@ -102,6 +102,20 @@ def test_losses_of_centred_steps_are_within_budgets():
             assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
 
 
+def test_window_score_finds_centre_that_private_median_misses():
+    """At ε = 0.25, the window score finds the centre with probability > 0.99, unlike a private median (< 0.5)."""
+    q = stats.norm.ppf((np.arange(100) + 0.5) / 100, 2.0, 0.3)
+    distribution = method("quantile-centred").centre_distribution(q, 0.3)
+    near = (distribution.edges[:-1] > 1.4) & (distribution.edges[1:] < 2.6)
+    reach = math.asinh(2.0**30)
+    points = np.linspace(-reach, reach, 2**20 + 1)  # of the exponential mechanism for a median
+    below, at_most = (np.searchsorted(np.arcsinh(q), points, side) for side in ("left", "right"))
+    weights = np.exp(-0.125 * np.maximum(np.maximum(below - 50, 50 - at_most), 0))
+    median = weights[(points > math.asinh(1.4)) & (points < math.asinh(2.6))].sum() / weights.sum()
+    assert np.exp(distribution.log_masses)[near].sum() > 0.99
+    assert median < 0.5
+
+
 @pytest.mark.slow
 def test_released_means_have_laplace_noise_of_the_stated_scale():
     """Given the released interval, the noise has the stated scale 2b/(Mε); twice the scale is rejected."""

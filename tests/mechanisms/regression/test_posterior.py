@@ -77,6 +77,16 @@ def test_posteriors_equal_matrix_formulas(name, k, error_variance, power):
     assert found.std() == pytest.approx(expected.std(), rel=1e-10)
 
 
+def test_zellner_posterior_equals_published_form():
+    """Under Zellner's prior with g = n = 15, the posterior is N(g/(g+1)·(X'X)⁻¹X'y, g/(g+1)·σ²(X'X)⁻¹) (P2, 3.1.1)."""
+    x, y = rows()
+    X = design(x)
+    shrink, inverse = 15 / 16, np.linalg.inv(X.T @ X)
+    found = coefficient_posterior(statistics_of(x, y), 1, ZellnerPrior(15), error_variance=1.0)
+    assert found.mean() == pytest.approx(shrink * (inverse @ X.T @ y)[1], rel=1e-12)
+    assert found.std() == pytest.approx(math.sqrt(shrink * inverse[1, 1]), rel=1e-12)
+
+
 @pytest.mark.parametrize("error_variance", [None, 2.5])
 @pytest.mark.parametrize("name", PRIORS)
 def test_power_of_likelihood_equals_repeated_rows(name, error_variance):

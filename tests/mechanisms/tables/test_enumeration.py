@@ -249,7 +249,7 @@ CONTRADICTORY = [
 
 
 @settings(
-    max_examples=80,
+    max_examples=150,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -89,7 +89,7 @@ def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):
 def test_test_error_and_likelihood_follow_their_definitions():
     data = split(load("abalone"))
     weights = np.random.default_rng(0).standard_normal((3, 9))
-    error, nll = logistic_trials._score(weights, data)
+    error, nll = logistic_trials.score_draw(weights, data)
     for k, w in enumerate(weights):
         p = 1 / (1 + np.exp(-data.test_x @ w))
         assert error[k] == np.mean((p > 0.5) != data.test_y)
