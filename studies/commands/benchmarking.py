@@ -23,7 +23,7 @@ def benchmark(
     study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
     trials: Trials = None,
 ) -> None:
-    """Run your method in all studies that accept its kind, and rank it beside other methods on one page.
+    """Run your method in all studies that accept its kind, and rank it among other methods on one page.
 
     The exit code is 1 if the method is not calibrated, fails in a trial, or breaks its guarantee.
     """
