@@ -16,6 +16,7 @@ from .declare.factors import Method as Method
 from .declare.factors import Statistic as Statistic
 from .declare.panel import Panel as Panel
 from .declare.streams import Streams as Streams
+from .declare.study import Criteria as Criteria
 from .declare.study import Figure as Figure
 from .declare.study import Scale as Scale
 from .declare.study import Study as Study

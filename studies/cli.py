@@ -28,6 +28,7 @@ from pipeline.errors import (
 from studies import __version__
 from studies.commands import (
     auditing,
+    benchmarking,
     clusters,
     creating,
     estimating,
@@ -101,6 +102,7 @@ for command in (
     running.cancel,
     running.resume,
     running.extend,
+    benchmarking.benchmark,
     reading.status,
     reading.trial,
     reading.errors,

@@ -55,6 +55,36 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Criteria:
+    """Measures by which a benchmark compares methods of users with those of a study; panels may lack some of them.
+
+    Attributes
+    ----------
+    uniform : tuple of str
+        Measures that are uniform on [0, 1] if a posterior is exact, such as posterior quantiles.
+    exact : mapping of str to mapping
+        Panel -> factor or output -> values at which they are uniform; all values of a factor that is not named. Panels
+        that are not named are not tested, such as those whose data are not from the assumed model.
+    loss : tuple of str
+        Measures of which smaller means are better; methods are ranked by the first one that a panel has.
+    covered, width, distance : str
+        Coverage of 95 % intervals, their width, and the distance to the exact posterior; empty without such a measure.
+    """
+
+    uniform: tuple[str, ...] = ()
+    exact: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    loss: tuple[str, ...] = ()
+    covered: str = ""
+    width: str = ""
+    distance: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all measures."""
+        return tuple(filter(None, (*self.uniform, *self.loss, self.covered, self.width, self.distance)))
+
+
+@dataclass(frozen=True)
 class Study:
     """Simulation study: its aim, panels, claims, figures and tables.
 
@@ -77,6 +107,8 @@ class Study:
     comparisons, audits : tuple of callable
         Functions of the summaries by panel, which return a table that compares the methods of the study with one
         another, or rows of the table of audited privacy losses.
+    criteria : Criteria
+        Measures by which a benchmark compares methods.
 
     Examples
     --------
@@ -104,6 +136,7 @@ class Study:
     quick: Scale = Scale()
     comparisons: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
+    criteria: Criteria = Criteria()
 
     def __post_init__(self) -> None:
         require_text("the name of a study", self.name)

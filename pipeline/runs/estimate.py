@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.blocks.division import spread_out
-from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import MAX_TRIALS, Panel, Setting
 from pipeline.declare.study import Study
@@ -161,6 +161,25 @@ def _piloted_settings(panel: Panel) -> list[Setting]:
     """Return all settings, or a few if each is computed apart, since each then takes seconds."""
     every = panel.settings()
     return [every[k] for k in sorted(spread_out(len(every))[:_PILOT_SETTINGS])] if panel.settings_apart else every
+
+
+def seconds_per_trial(study: Study, panel: Panel, cell: int, setting: Setting, seconds: float = 0.5) -> float:
+    """Return the time per trial of one setting in a cell, without that of the simulation; NaN if all trials fail.
+
+    As many trials of a block are computed as take about `seconds`, at least one, after one that compiles code.
+    """
+    most = min(panel.block_trials, panel.n_trials, _PILOT_TRIALS)
+    with one_thread():  # workers compute blocks under the same limit
+        total, _ = _evaluate(study, panel, cell, range(1), [setting])
+        n_trials = 0
+        while n_trials < most and (total < seconds / 4 or not n_trials):
+            n_trials = int(np.clip(max(n_trials, 1) * seconds / max(total, 1e-9), n_trials + 1, most))
+            total, (outcome,) = _evaluate(study, panel, cell, range(n_trials), [setting])
+        start = time.perf_counter()
+        simulate_block(study, Block(panel.name, cell, range(n_trials)))
+        simulated = time.perf_counter() - start
+    is_computed = (outcome.status == Status.OK).any()
+    return max(0.0, total - simulated) / n_trials if is_computed else np.nan
 
 
 def _evaluate(

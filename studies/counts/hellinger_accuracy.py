@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
 from mechanisms.core.hellinger import release_distances
 from mechanisms.counts.mechanism import validate
-from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
+from pipeline import Criteria, Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
 from studies.claims import entries
 from studies.counts.added_mechanisms import audit_added, rank_added
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, SKEWED, mean_distance, private_rivals
@@ -324,5 +324,6 @@ STUDY = Study(
         panels=("k2", "k3", "k4", "prior", "abalone", "k10", "skewed", "skewed-k4"),
         values={"n": {"k3": (100, 200, 300, 500), "k10": (100, 500), "skewed": (100,), "skewed-k4": (100,)}},
     ),
+    criteria=Criteria(loss=("hellinger",), distance="expected_hellinger"),
     comparisons=(rank_added, compare_accuracy),
 )

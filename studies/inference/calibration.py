@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline import Measure, Panel, Scale, Statistic, Study
+from pipeline import Criteria, Measure, Panel, Scale, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS, EXPONENTIAL
 from studies.inference.formula_errata import ERRATA
 from studies.inference.inference_figures import FIGURES
@@ -101,6 +101,11 @@ STUDY = Study(
                 EXPONENTIAL[2]: ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
             },
         },
+    ),
+    criteria=Criteria(
+        uniform=("pit",),
+        exact={name: {} for name in ("binomial", "multinomial", *EXPONENTIAL[:2])},  # bounds do not depend on θ
+        loss=("mmd2",),
     ),
     comparisons=(compare_calibration,),
     audits=(audited_statistics,),

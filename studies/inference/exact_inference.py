@@ -29,7 +29,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.inference.families import MODELS
-from pipeline import Claim, Factor, Finding, Measure, Method, Panel, Scale, Statistic, Study, claim, verdict
+from pipeline import Claim, Criteria, Factor, Finding, Measure, Method, Panel, Scale, Statistic, Study, claim, verdict
 from studies.claims import Look, entries, highest, joined, named, p4, smaller, span, tested, uniform
 from studies.inference.exact_trials import (
     ENOUGH_DRAWS,
@@ -339,6 +339,14 @@ STUDY = Study(
     seed=20_260_611,
     claims=CLAIMS,
     figures=EXACT_FIGURES,
+    criteria=Criteria(
+        uniform=("pit", "joint"),
+        exact={panel.name: {} for panel in PANELS if panel.name != "edge"},  # its release is always 0
+        loss=("distance",),
+        covered="covered",
+        width="width",
+        distance="distance",
+    ),
     comparisons=(compare_chains,),
     quick=Scale(
         trials=100,

@@ -26,7 +26,7 @@ import numpy as np
 
 from mechanisms.core.noise import EXACT, Noise, calibrated_noise
 from mechanisms.tables import Rounded, Suppressed, dirichlet_multinomial, negative_binomial
-from pipeline import Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
+from pipeline import Criteria, Factor, Measure, Panel, Scale, Statistic, Streams, Study, claims_in
 from studies.claims import ks_p_value
 from studies.data.shipped import read_records
 from studies.noisy_tables import noisy_tables_claims
@@ -200,6 +200,17 @@ STUDY = Study(
     seed=20_261_126,
     claims=claims_in(vars(noisy_tables_claims)),
     figures=FIGURES,
+    criteria=Criteria(
+        uniform=("pit",),
+        exact={  # levels whose nodes do not depend on the counts, with the true prior
+            "tree": {"prior": ("true",), "part": ("leaf", "county", "state", "total")},
+            "formats": {"part": ("leaf", "group", "total")},
+            "mechanisms": {"part": ("all",)},
+        },
+        loss=("score",),
+        covered="covered",
+        width="width",
+    ),
     quick=Scale(
         trials={"tree": 20, "contingency": 10, "formats": 30, "mechanisms": 40},
         panels=("tree", "contingency", "formats", "mechanisms"),

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from pipeline import Criteria, Factor, Figure, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.claims import ks_p_value
 from studies.figures import Axis, Chart
 from studies.panels import Values
@@ -192,6 +192,13 @@ STUDY = Study(
             _against_n("score", "interval score of the slope", True, "lowest"),
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),
         ),
+    ),
+    criteria=Criteria(
+        uniform=("pit",),
+        exact={name: {"records": ("own",)} for name in ("calibration", "augmentation", "five-features")},
+        loss=("score",),
+        covered="covered",
+        width="width",
     ),
     comparisons=tuple(
         partial(compare, track)

@@ -27,7 +27,7 @@ from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.draws.chains import GLM_CHAINS
 from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS
 from mechanisms.draws.langevin import LEAST_DRAWS
-from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Study, claim, claims_in, verdict
+from pipeline import Criteria, Factor, Figure, Finding, Measure, Method, Panel, Scale, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
 from studies.claims import (
     Look,
@@ -421,6 +421,7 @@ STUDY = Study(
     seed=20_240_708,
     claims=claims_in(globals()),
     figures=_FIGURES,
+    criteria=Criteria(loss=("test_nll", "energy", "test_error"), covered="covered", width="width", distance="energy"),
     quick=Scale(
         {"abalone": 10, "simulated": 20, "step-size": 5},
         ("abalone", "simulated", "step-size"),

@@ -24,6 +24,7 @@ import xarray as xr
 from mechanisms.draws.glm_mechanisms import GLM_MECHANISMS, glm_mechanism
 from pipeline import (
     EVERY_PANEL,
+    Criteria,
     Factor,
     Figure,
     Finding,
@@ -352,6 +353,7 @@ STUDY = Study(
     seed=20_171_204,
     claims=claims_in(globals()),
     figures=_FIGURES,
+    criteria=Criteria(loss=("test_nll", "test_error")),
     quick=Scale(10, ("abalone",), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(1))}),
     comparisons=(compare_errors,),
 )

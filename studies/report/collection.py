@@ -149,9 +149,7 @@ def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> li
 
 def _explain_methods(judgement: Judged, result: StudyResults) -> list[tuple[str, str]]:
     """Return the names and notes of the methods that a claim names as needed."""
-    names = {
-        str(value) for needed in judgement.claim.needs.values() for values in needed.values() for value in values
-    }
+    names = {str(value) for needed in judgement.claim.needs.values() for values in needed.values() for value in values}
     notes = {method.name: method.note for panel in result.study.panels for method in panel.methods}
     return [(name, note) for name, note in notes.items() if name in names and note]
 

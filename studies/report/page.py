@@ -210,14 +210,6 @@ def render_figures(
     places = {claim.name: _illustrating([figure for figure, _ in drawn], claim) for claim, _ in claims}
     rendered: dict[str, RenderedFigure] = {}
     for figure, plots in drawn:
-        spec = specify(plots)
-        svg = converter.submit("svg", spec)
-        if figures_folder is not None:
-            Path(figures_folder).mkdir(parents=True, exist_ok=True)
-            write_whole(Path(figures_folder, f"{figure.name}.svg"), svg.result())
-            png = converter.submit("png", {**spec, "background": "white"})
-            write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
-        data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
         decided = [
             judgement
             for judgement in claims
@@ -225,13 +217,33 @@ def render_figures(
         ]
         first = min(decided, key=lambda judgement: not judgement[0].leads, default=None)
         finding, target = state_finding(*first) if first else "", f"{prefix}{figure.name}"
-        caption = " ".join(filter(None, [figure.caption, describe_hidden(plots).sentence]))
-        rendered[figure.name] = RenderedFigure(target, figure.title, caption, svg, data, finding, plots[0])
+        rendered[figure.name] = render_figure(figure, plots, converter, target, finding, figures_folder)
     judged = [
         Judged(study.name, claim, finding, rendered.get(places[claim.name]), f"claim-{prefix}{claim.name}")
         for claim, finding in claims
     ]
     return list(rendered.values()), judged
+
+
+def render_figure(
+    figure: Figure,
+    plots: Sequence[Plot],
+    converter: Converter,
+    target: str,
+    finding: str = "",
+    figures_folder: str | os.PathLike[str] | None = None,
+) -> RenderedFigure:
+    """Draw the plots of a figure; SVG and PNG copies are written to `figures_folder`."""
+    spec = specify(plots)
+    svg = converter.submit("svg", spec)
+    if figures_folder is not None:
+        Path(figures_folder).mkdir(parents=True, exist_ok=True)
+        write_whole(Path(figures_folder, f"{figure.name}.svg"), svg.result())
+        png = converter.submit("png", {**spec, "background": "white"})
+        write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
+    data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
+    caption = " ".join(filter(None, [figure.caption, describe_hidden(plots).sentence]))
+    return RenderedFigure(target, figure.title, caption, svg, data, finding, plots[0])
 
 
 def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:

@@ -1,0 +1,197 @@
+"""Plans of a benchmark's runs, one per study, and the stores of reference results that they are compared with."""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from pipeline import BadInputError, Panel, Scale, Study
+from pipeline.clusters.profiles import load_profile
+from pipeline.declare.method_files import MethodFile
+from pipeline.declare.panel import AddedMethod
+from pipeline.declare.source import find_study
+from pipeline.declare.study import differences
+from pipeline.errors import command, unknown
+from pipeline.runs.options import RunOptions
+from pipeline.runs.run_plan import RunPlan, plan_run
+from pipeline.store.result_store import ResultStore, open_complete
+from studies import MODULES, STUDIES
+from studies.folders import store_path
+
+BenchmarkScale = Literal["quick", "full"]
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """Run of one study with the own method; `reference` has the other methods, unless the run computes them."""
+
+    name: str
+    own: str
+    plan: RunPlan
+    declared: Study  # with all methods
+    reference: ResultStore | None
+
+    @property
+    def path(self) -> str:
+        """Path of the store."""
+        return os.fspath(self.plan.path)
+
+    @cached_property
+    def panels(self) -> tuple[Panel, ...]:
+        """Panels of the run, with all methods of the study."""
+        return tuple(
+            replace(panel, methods=self.declared.panel(panel.name).methods) for panel in self.plan.study.panels
+        )
+
+
+def plan_benchmark(
+    file: MethodFile,
+    folder: str,
+    scale: BenchmarkScale,
+    reference: str | None = None,
+    studies: Collection[str] = (),
+    trials: int | None = None,
+) -> tuple[list[BenchmarkRun], list[str]]:
+    """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
+
+    Return also the names of the studies in which the method supports no cell at this scale.
+    """
+    own = file.load()
+    accepting = [name for name in STUDIES if own.kind in _kinds(STUDIES[name])]
+    if not accepting:
+        kinds = sorted({kind for name in STUDIES for kind in _kinds(STUDIES[name])})
+        raise BadInputError(f"a method must be of kind {', '.join(kinds)}, got {own.name} of kind {own.kind!r}")
+    for name in studies:
+        if name not in accepting:
+            raise BadInputError(unknown(f"study that accepts methods of kind {own.kind}", name, accepting))
+    if reference is not None:
+        _require_references(reference, folder, accepting)
+    runs, without_cell = [], []
+    for name in dict.fromkeys(studies or accepting):
+        kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
+        if kept:
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials))
+        else:
+            without_cell.append(name)
+    if not runs:
+        raise BadInputError(
+            f"{own.name} must support a cell of {' or '.join(without_cell)} at {scale} scale, got none; change its "
+            "function supports"
+        )
+    return runs, without_cell
+
+
+def _kinds(study: Study) -> set[str]:
+    return {kind for panel in study.panels for kind in panel.accepts}
+
+
+def _scale(study: Study, scale: BenchmarkScale) -> Scale:
+    return study.quick if scale == "quick" else Scale()
+
+
+def _at_scale(study: Study, scale: BenchmarkScale) -> Study:
+    part = _scale(study, scale)
+    return study.configure(part.trials, None, part.panels, part.values, check=False)
+
+
+def _supports(panel: Panel, own: AddedMethod) -> bool:
+    """Return True if a panel accepts a method, which supports one of its cells."""
+    if own.kind not in panel.accepts:
+        return False
+    return bool(replace(panel, methods=(panel.accepts[own.kind](own),)).applicable.any())
+
+
+def _plan(
+    name: str,
+    file: MethodFile,
+    panels: Sequence[str],
+    folder: str,
+    scale: BenchmarkScale,
+    reference: str | None,
+    trials: int | None,
+) -> BenchmarkRun:
+    source = replace(find_study(name, MODULES), methods=(file,))
+    declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
+    path = store_path(reference, name) if reference is not None else None
+    stored = open_complete(path) if path is not None and ResultStore.exists(path) else None
+    values = dict(_values_in(declared, part, panels))
+    if stored is not None:
+        for panel in panels:
+            dim = declared.panel(panel).method_dim
+            assert dim is not None  # panels that accept methods have a dimension of them
+            values[dim] = {**values.get(dim, {}), panel: (own,)}
+    by_panel = trials if trials is not None or not isinstance(part.trials, Mapping) else _kept(part.trials, panels)
+    options = RunOptions(
+        trials=part.trials if by_panel is None and not isinstance(part.trials, Mapping) else by_panel,
+        panels=tuple(panels),
+        values=values,
+        cluster=load_profile(None),
+    )
+    plan = plan_run(source, store_path(folder, name), options)
+    if stored is not None:
+        _require_fitting(stored, plan.study, declared)
+    return BenchmarkRun(name, own, plan, declared, stored)
+
+
+def _kept(by_panel: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:
+    return {panel: value for panel, value in by_panel.items() if panel in panels}
+
+
+def _values_in(study: Study, part: Scale, panels: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the values of a scale by name and panel, for those panels that are kept and have the name."""
+    for name, values in part.values.items():
+        having = [panel for panel in panels if name in study.panel(panel).settable()]
+        by_panel = values if isinstance(values, Mapping) else dict.fromkeys(having, values)
+        if kept := _kept(by_panel, having):
+            yield name, kept
+
+
+def _require_references(reference: str, folder: str, names: Sequence[str]) -> None:
+    """Raise BadInputError unless a folder has stores of references, and is not that of the benchmark."""
+    paths = [store_path(reference, name) for name in names]
+    if os.path.realpath(reference) == os.path.realpath(folder):
+        raise BadInputError(f"--reference must be another folder than --store, got {reference} for both")
+    if not any(ResultStore.exists(path) for path in paths):
+        raise BadInputError(
+            f"--reference must be a folder with a store of {' or '.join(names)}, got none in {reference}; compute one "
+            f"with: {command('run', names[0], '--store', paths[0])}, or omit --reference"
+        )
+
+
+def _require_fitting(stored: ResultStore, study: Study, declared: Study) -> None:
+    """Raise BadInputError with the first reason why a store cannot be compared with a run trial by trial."""
+    reason = _misfit(stored.spec, study, declared)
+    if reason:
+        raise BadInputError(
+            f"the reference {stored.url} does not fit ({reason}); choose other --trials or another --scale, run the "
+            "reference again, or omit --reference"
+        )
+
+
+def _misfit(spec: Mapping[str, Any], study: Study, declared: Study) -> str:
+    """Return the first difference between the data of a stored spec and a study, or an empty string."""
+    own = study.spec()
+    for name, panel in own["panels"].items():
+        if name not in spec["panels"]:
+            return f"panel {name} is absent"
+        stored, methods = spec["panels"][name], declared.panel(name).spec()["methods"]
+        for role in ("factors", "method_factors"):
+            for factor, values in panel[role].items():
+                absent = [value for value in values if value not in stored[role].get(factor, ())]
+                if absent:
+                    return f"panels.{name}.{factor}: {absent[0]} is absent"
+        if stored["trials"] < panel["trials"]:
+            return f"panels.{name}.trials: stored {stored['trials']:,}, now {panel['trials']:,}"
+        for method, of_store in stored["methods"].items():
+            if "code" not in of_store and (found := differences(of_store, methods.get(method), method)):
+                return f"panels.{name}.methods.{found[0]}"
+    found = differences(_data_of(spec, own["panels"]), _data_of(own, own["panels"]))
+    return found[0] if found else ""
+
+
+def _data_of(spec: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:
+    """Return the part of a spec that determines simulated data and measures, for factors of any values."""
+    kept = ("version", "dims", "outputs", "constants", "measures")
+    parts = {name: {key: spec["panels"][name][key] for key in kept} for name in panels}
+    return {**{key: spec[key] for key in ("study", "version", "seed")}, "panels": parts}

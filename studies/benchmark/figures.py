@@ -1,0 +1,144 @@
+"""Figures of a benchmark: calibration and relative loss by cell, and accuracy against cost."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+from pipeline import Figure
+from studies.benchmark.results import BenchmarkResults, MethodResult, PanelResult
+from studies.benchmark.uniformity import LEVEL
+from studies.figures import Axis, Chart, Plot
+from studies.styles import GLM_STYLES, GRAM_STYLES, MECHANISM_STYLES, METHOD_STYLES, TABLE_STYLES, Styles
+
+_STYLES: Mapping[str, Styles] = {
+    "posterior": METHOD_STYLES,
+    "table": TABLE_STYLES,
+    "regression": GRAM_STYLES,
+    "draw": GLM_STYLES,
+    "counts": MECHANISM_STYLES,
+}
+"""Kind of the own method -> styles of the methods that it is compared with."""
+_WIDE = 30.0  # ratio of values of a factor from which its axis is logarithmic
+
+
+def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
+    """Return the figures of a benchmark, each with one plot per panel that has results; they read no summaries."""
+
+    def figure(name: str, title: str, caption: str, draw: Callable[[PanelResult], list[Plot]]) -> Figure:
+        return Figure(name, title, caption, (), lambda _: [plot for panel in results.panels for plot in draw(panel)])
+
+    styles = _STYLES.get(results.kind, {})
+    return (
+        figure(
+            "calibration",
+            "Calibration by cell",
+            "Largest Kolmogorov-Smirnov distance over the components, of the quantiles or of the levels of central "
+            f"intervals, divided by the distance that a test at the level {LEVEL:g}/number of tests of the method "
+            "rejects. Methods above 1 are not calibrated.",
+            lambda panel: _by_cell(panel, styles, _ratios_of_distances, "KS distance / rejected one"),
+        ),
+        figure(
+            "relative-loss",
+            "Relative loss by cell",
+            "Mean loss divided by that of the best calibrated reference in the cell, with bars of two Monte Carlo "
+            "standard errors of paired trials; smaller is better.",
+            lambda panel: _by_cell(panel, styles, _relative_losses, f"relative loss ({panel.loss})", "lowest"),
+        ),
+        figure(
+            "cost",
+            "Accuracy against cost",
+            "Relative loss, averaged over cells, against the seconds per fit on this machine; methods that are not "
+            "calibrated are included.",
+            lambda panel: _against_cost(panel, styles),
+        ),
+    )
+
+
+_Source = Callable[[MethodResult], tuple[np.ndarray, np.ndarray] | None]
+"""Function of the results of a method that returns values and errors by cell, or None."""
+
+
+def _ratios_of_distances(result: MethodResult) -> tuple[np.ndarray, np.ndarray] | None:
+    from scipy.stats import kstwo  # slow import
+
+    if not result.uniformity.tests:
+        return None
+    share = LEVEL / len(result.family.tests)
+    ratios = np.full(len(result.trials.cells), math.nan)
+    for k, label in enumerate(result.trials.labels):
+        tests = result.uniformity.in_cell(label).tests
+        if tests:
+            ratios[k] = max(test.distance / kstwo.isf(share, test.n) for test in tests)
+    return ratios, np.full(ratios.shape, math.nan)
+
+
+def _relative_losses(result: MethodResult) -> tuple[np.ndarray, np.ndarray] | None:
+    if result.relative is None or not np.isfinite(result.relative.log).any():
+        return None
+    ratios = np.exp(result.relative.log)
+    return ratios, ratios * result.relative.error
+
+
+def _by_cell(
+    panel: PanelResult, styles: Styles, source: _Source, label: str, best: Literal["", "lowest"] = ""
+) -> list[Plot]:
+    """Return the plot of a panel against its first factor of numbers with several values, or its first factor."""
+    columns = [source(result) for result in panel.methods]
+    if all(column is None for column in columns):
+        return []
+    trials = panel.trials
+    some = trials.datasets[trials.own]
+    sizes = {dim: some.sizes[dim] for dim in trials.cell_dims} or {"data": 1}
+    missing = np.full(len(trials.cells), math.nan)
+    arrays = [np.stack([(column or (missing, missing))[k] for column in columns], axis=-1) for k in range(2)]
+    names = ("ratio_mean", "ratio_mcse")
+    dims = (*sizes, "method")
+    ds = xr.Dataset(
+        {name: (dims, array.reshape(*sizes.values(), -1)) for name, array in zip(names, arrays, strict=True)},
+        {**{dim: some[dim] for dim in trials.cell_dims}, "method": trials.coordinate},
+    )
+    ds = ds.assign_coords(data=["all data"]) if not trials.cell_dims else ds
+    varying = [dim for dim, size in sizes.items() if size > 1]
+    numeric = [dim for dim in varying if np.issubdtype(ds[dim].dtype, np.number)]
+    over = next(iter([*numeric, *varying, *sizes]))
+    values = ds[over].values
+    is_wide = over in numeric and values.min() > 0 and values.max() >= _WIDE * values.min()
+    ds = ds.squeeze([dim for dim in sizes if dim != over and sizes[dim] == 1], drop=True)
+    chart = Chart(
+        lambda summaries: {f"{trials.study}, {trials.panel.name}": ds}, over,
+        {"y": "ratio_mean"}, "method", styles, x=Axis(log=is_wide), y=Axis(label, covers=(1.0,)), across={"level": 1.0},
+        pick={dim: f"{dim} = {{}}" for dim in varying if dim != over}, height=260, first=(trials.own,),
+        best=best)  # fmt: skip
+    return chart({})
+
+
+def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
+    """Return the plot of a panel with one point per method that has a relative loss and a time."""
+    timed = [
+        result
+        for result in panel.methods
+        if result.relative is not None and np.isfinite(result.relative.mean_log) and result.seconds > 0
+    ]
+    if not timed:
+        return []
+    arrays = {name: np.full((len(timed), len(timed)), math.nan) for name in ("ratio_mean", "ratio_mcse")}
+    for k, result in enumerate(timed):
+        assert result.relative is not None
+        ratio = math.exp(result.relative.mean_log)
+        arrays["ratio_mean"][k, k], arrays["ratio_mcse"][k, k] = ratio, ratio * result.relative.mean_error
+    chosen = panel.trials.coordinate.isel(method=[panel.methods.index(result) for result in timed])
+    seconds = xr.Variable(
+        "seconds", [float(f"{result.seconds:.2g}") for result in timed], {"long_name": "time per fit", "units": "s"}
+    )
+    ds = xr.Dataset(
+        {name: (("method", "seconds"), array) for name, array in arrays.items()},
+        {"method": chosen, "seconds": seconds},
+    )
+    title = f"{panel.trials.study}, {panel.trials.panel.name}"
+    return Chart(
+        lambda summaries: {title: ds}, "seconds", {"y": "ratio_mean"}, "method", styles,
+        x=Axis(log=True), y=Axis(f"relative loss ({panel.loss})", covers=(1.0,)), across={"level": 1.0},
+        marks=("level", "errors", "points"), height=260, first=(panel.trials.own,), best="lowest")({})  # fmt: skip

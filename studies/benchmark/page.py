@@ -1,0 +1,97 @@
+"""Self-contained HTML page of a benchmark, with the parts of the pages of studies."""
+
+import os
+from collections.abc import Sequence
+
+from pipeline.declare.panel import AddedMethod
+from pipeline.errors import BadInputError
+from studies.benchmark.figures import figures_of
+from studies.benchmark.results import BenchmarkResults
+from studies.benchmark.tables import (
+    describe_rejected,
+    list_undecided,
+    list_worst,
+    state_sensitivity,
+    tabulate_cells,
+    tabulate_ranks,
+)
+from studies.figures.conversion import Converter
+from studies.own_methods import OwnMethod
+from studies.report.page import render_figure, render_page, write_page
+from studies.styles import describe_audit
+
+Provenance = Sequence[tuple[str, str]]
+
+
+def write_benchmark(
+    results: BenchmarkResults,
+    method: AddedMethod,
+    output: str | os.PathLike[str],
+    folder: str,
+    provenance: Provenance,
+) -> None:
+    """Write the page of a benchmark whose stores are in a folder."""
+
+    def make(converter: Converter, mark: str) -> tuple[str, None]:
+        drawn = [(figure, figure.draw({})) for figure in figures_of(results)]
+        figures = [render_figure(figure, plots, converter, figure.name) for figure, plots in drawn if plots]
+        page = render_page(
+            "benchmark.html",
+            converter,
+            mark,
+            title=f"Benchmark of {results.own}",
+            note=getattr(method, "note", ""),
+            kind=results.kind,
+            headline=state_verdict(results),
+            failures=state_failures(results),
+            sensitivity=state_sensitivity(results),
+            guarantee=state_guarantee(results, method),
+            figures=figures,
+            has_origins=True,
+            ranks=[tabulate_ranks(panel) for panel in results.panels],
+            worst=list_worst(results),
+            undecided=list_undecided(results),
+            cells=[tabulate_cells(panel) for panel in results.panels],
+            provenance=provenance,
+        )
+        return page, None
+
+    write_page(output, folder, make)
+
+
+def state_verdict(results: BenchmarkResults) -> str:
+    """Return the verdict on the calibration in one sentence."""
+    tests = results.uniformity.tests
+    if not tests:
+        return f"The calibration of {results.own} was not tested."
+    rejected = results.uniformity.rejected
+    if rejected:
+        return f"{results.own} is not calibrated: {describe_rejected(rejected)}."
+    return f"No deviation of {results.own} from calibration was found in {len(tests):,} tests."
+
+
+def state_failures(results: BenchmarkResults) -> str:
+    """Return the numbers of trials in one sentence."""
+    n_ok = sum(panel.own.n_ok for panel in results.panels)
+    n_pending = sum(panel.own.n_pending for panel in results.panels)
+    pending = f", {n_pending:,} pending" if n_pending else ""
+    return f"{n_ok:,} trials of {results.own} are ok, {results.n_failed:,} failed{pending}."
+
+
+def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:
+    """Return the evidence on the privacy guarantee in one sentence."""
+    audits = {panel.trials.panel.name: panel.trials.audit for panel in results.panels if panel.trials.audit}
+    if audits:
+        stated = "; ".join(f"panel {name}: {describe_audit(audit)}" for name, audit in audits.items())
+        return f"Exact audits of the stated guarantee: {stated}."
+    if isinstance(method, OwnMethod) and method.guarantee is None:
+        return "The method receives values that are released already, so it needs no guarantee of its own."
+    return "The guarantee is declared by the method, and not audited."
+
+
+def require_own_page(page: str | os.PathLike[str], folder: str) -> None:
+    """Raise BadInputError if a file that the page would replace is not the page of the same benchmark folder."""
+    from studies.report.page import is_page_of
+
+    if os.path.isfile(page) and not is_page_of(page, folder):
+        raise BadInputError(f"{page} exists and is not the page of a benchmark in {folder}; choose another --store")

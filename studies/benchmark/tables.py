@@ -1,0 +1,193 @@
+"""Tables of a benchmark: ranks, cells, the worst cells, and numbers of trials that decide what is undecided."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pipeline import Status
+from pipeline.blocks.evaluate import FAILURES
+from studies.benchmark.losses import RelativeLoss
+from studies.benchmark.results import UNDECIDED, BenchmarkResults, MethodResult, PanelResult
+from studies.benchmark.uniformity import (
+    LARGE_DEVIATION,
+    LEVEL,
+    UniformityTest,
+    detectable_deviation,
+    trials_to_detect,
+)
+from studies.styles import label_method
+from studies.tables import PageTable, plus_minus
+
+HEADS = (
+    "rank", "calibration", "relative loss", "coverage", "s per fit", "relative width", "distance", "failed",
+)  # fmt: skip
+"""Columns of the ranks of methods, after those that name the row."""
+
+_N_WORST = 5
+_CRITICAL = 3.3  # standard errors of a log ratio from which a method is better or worse, two-sided level 1e-3
+_MOST_TRIALS = 10**7  # numbers of trials beyond which a comparison is a tie
+
+
+def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
+    """Return the columns `HEADS` of a method in a panel."""
+    criteria = panel.trials.criteria
+    return (
+        panel.rank(result),
+        result.calibration,
+        show_ratio(result.relative),
+        plus_minus(*result.mean(criteria.covered)),
+        f"{result.seconds:.2g}" if math.isfinite(result.seconds) else "",
+        show_ratio(result.relative_width),
+        plus_minus(*result.mean(criteria.distance)),
+        f"{result.n_failed:,}",
+    )
+
+
+def show_ratio(relative: RelativeLoss | None) -> str:
+    """Return the geometric mean of relative losses with its error, or an empty string."""
+    if relative is None or not np.isfinite(relative.mean_log):
+        return ""
+    ratio = math.exp(relative.mean_log)
+    return plus_minus(ratio, ratio * relative.mean_error)
+
+
+def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and one row per panel for the own method."""
+    rows = [(panel.trials.study, panel.trials.panel.name, *rank_cells(panel, panel.own)) for panel in results.panels]
+    return ("study", "panel", *HEADS), rows
+
+
+def tabulate_ranks(panel: PanelResult) -> PageTable:
+    """Return the table of all methods of a panel: ranked ones, then others."""
+    others = [result for result in panel.methods if result not in panel.ranked]
+    labels = panel.trials.coordinate.to_dataset(name="method")
+    rows = [
+        (label_method(labels, "method", result.method), *rank_cells(panel, result), _count_cells(panel, result))
+        for result in (*panel.ranked, *others)
+    ]
+    measures = {"Loss": panel.loss, "Distance": panel.trials.criteria.distance}
+    stated = [f"{role}: {panel.trials.describe(name)}." for role, name in measures.items() if panel.trials.has(name)]
+    caption = " ".join([f"{panel.trials.panel.meaning}.", *stated])
+    return PageTable(f"{panel.trials.study}, {panel.trials.panel.name}", caption, ("method", *HEADS, "cells"), rows)
+
+
+def _count_cells(panel: PanelResult, result: MethodResult) -> str:
+    computed = (result.trials.count(result.method, Status.OK, *FAILURES) > 0).sum()
+    return f"{computed:,} of {len(panel.trials.cells):,}"
+
+
+def tabulate_cells(panel: PanelResult) -> PageTable:
+    """Return the table of the own method in all cells of a panel."""
+    trials, own, criteria = panel.trials, panel.own, panel.trials.criteria
+    n_ok, n_failed = trials.count(own.method, Status.OK), trials.count(own.method, *FAILURES)
+    measures = [
+        name
+        for name in dict.fromkeys((*criteria.loss, criteria.covered, criteria.width, criteria.distance))
+        if name and trials.has(name)
+    ]
+    means = [own.means(measure) for measure in measures]
+    rows = []
+    for k, label in enumerate(trials.labels):
+        if n_ok[k] + n_failed[k] == 0:
+            continue
+        worst = own.worst_test(label)
+        tested = ("", "") if worst is None else (f"{worst.distance:.3f}", f"{worst.p_value:.2g}")
+        relative = _show_cell(own.relative, k)
+        shown = (plus_minus(*mean[k]) for mean in means)
+        rows.append((label, f"{n_ok[k]:,}", f"{n_failed[k]:,}", *tested, relative, *shown))
+    heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *measures)
+    title = f"{trials.study}, {trials.panel.name}"
+    return PageTable(title, f"{own.method} in {len(rows):,} cells", heads, rows)
+
+
+def _show_cell(relative: RelativeLoss | None, cell: int) -> str:
+    if relative is None or not np.isfinite(relative.log[cell]):
+        return ""
+    ratio = math.exp(relative.log[cell])
+    return plus_minus(ratio, ratio * relative.error[cell])
+
+
+def list_worst(results: BenchmarkResults) -> PageTable:
+    """Return the cells with the smallest p-values, and those with the largest relative losses."""
+    pairs = zip(results.uniformity.tests, results.uniformity.adjusted, strict=True)
+    tests = sorted((pair for pair in pairs if not pair[0].is_pooled), key=lambda pair: pair[0].p_value)
+    rows = [
+        (_place(test), f"uniform {test.subject}", f"KS distance {test.distance:.3f}, p {test.p_value:.2g}",
+         f"{adjusted:.2g}")
+        for test, adjusted in tests[:_N_WORST]
+    ]  # fmt: skip
+    losses = sorted(_losses(results), key=lambda cell: -cell[2])
+    for panel, k, log_ratio, _ in losses[:_N_WORST]:
+        where = f"{panel.trials.study}, {panel.trials.panel.name}, {panel.trials.labels[k]}"
+        if log_ratio > 0:
+            rows.append((where, f"relative loss ({panel.loss})", _show_cell(panel.own.relative, k), ""))
+    heads = ("cell", "criterion", "result", "adjusted p-value")
+    return PageTable("Worst cells", f"Up to {_N_WORST} cells per criterion, the worst first.", heads, rows, (0,))
+
+
+def _losses(results: BenchmarkResults) -> Iterator[tuple[PanelResult, int, float, float]]:
+    """Yield the cells in which the own method has a relative loss: panel, cell, its logarithm and error."""
+    for panel in results.panels:
+        relative = panel.own.relative
+        if relative is not None:
+            for k in np.flatnonzero(np.isfinite(relative.log) & (relative.error > 0)):
+                yield panel, int(k), float(relative.log[k]), float(relative.error[k])
+
+
+def list_undecided(results: BenchmarkResults) -> PageTable:
+    """Return the questions that the trials leave open, and the number of trials per cell that would decide them."""
+    rows = []
+    n_tests = len(results.uniformity.tests)
+    for panel in results.panels:
+        own, name = panel.own, f"{panel.trials.study}, {panel.trials.panel.name}"
+        if own.calibration == UNDECIDED:
+            n_cells = len({test.cell for test in own.uniformity.tests if not test.is_pooled})
+            needed = math.ceil(trials_to_detect(LARGE_DEVIATION, n_tests) / n_cells)
+            found = f"only deviations of {own.detectable:.2f} or more would be detected"
+            rows.append((name, f"calibrated to {LARGE_DEVIATION}?", found, f"{needed:,}"))
+    for panel, k, log_ratio, error in _losses(results):
+        if abs(log_ratio) >= _CRITICAL * error:
+            continue
+        assert panel.own.relative is not None
+        needed = panel.own.relative.n[k] * (_CRITICAL * error / max(abs(log_ratio), 1e-12)) ** 2
+        where = f"{panel.trials.study}, {panel.trials.panel.name}, {panel.trials.labels[k]}"
+        stated = f"{math.ceil(needed):,}" if needed < _MOST_TRIALS else "a tie"
+        rows.append((where, "better than the best calibrated method?", _show_cell(panel.own.relative, k), stated))
+    heads = ("cell", "question", "estimate", "trials per cell")
+    caption = (
+        "Numbers of trials per cell at which the present estimates would be decided, at 3.3 standard errors for "
+        "losses. Estimates change with more trials."
+    )
+    return PageTable("Undecided", caption, heads, rows, (0,))
+
+
+def state_sensitivity(results: BenchmarkResults) -> str:
+    """Return what the tests of calibration detect, as sentences."""
+    tests = results.uniformity.tests
+    if not tests:
+        return "No panel tests the calibration of this method."
+    single = max(detectable_deviation(test.n, len(tests)) for test in tests if not test.is_pooled)
+    pooled = [detectable_deviation(test.n, len(tests)) for test in tests if test.is_pooled]
+    everywhere = f" one of {max(pooled):.2f} in all cells of a panel, and" if pooled else ""
+    return (
+        f"{len(tests):,} tests at a family-wise level of {LEVEL:g}: with probability 0.9 or more, they detect a "
+        f"deviation of the distribution function of the quantiles, or of the levels of central intervals:{everywhere} "
+        f"one of {single:.2f} in any single cell."
+    )
+
+
+def _place(test: UniformityTest) -> str:
+    return f"{test.study}, {test.panel}, {test.cell}"
+
+
+def describe_rejected(tests: Sequence[UniformityTest]) -> str:
+    """Return the panels in which tests are rejected, with the strongest evidence in each."""
+    strongest: dict[tuple[str, str], UniformityTest] = {}
+    for test in tests:
+        strongest.setdefault((test.study, test.panel), test)
+    return "; ".join(
+        f"{test.study}, {test.panel} ({test.cell}: KS distance {test.distance:.2f} of the {test.subject}, "
+        f"p {test.p_value:.1g})"
+        for test in strongest.values()
+    )

@@ -1,0 +1,153 @@
+"""Tests that posterior quantiles are uniform, at one family-wise level over all cells and components.
+
+In each cell and for each component, two Kolmogorov-Smirnov tests compare quantiles u with the uniform distribution: of
+u, and of |2u − 1|, the level of the smallest central interval with the truth. The second one detects posteriors that
+are too narrow or too wide with fewer trials. Both tests are also made on the quantiles of all cells of a panel
+together, which are independent. P-values are adjusted by Holm's method, which controls the family-wise error whatever
+the dependence of the tests.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+
+from studies.benchmark.panel_trials import Array, PanelTrials, is_named
+from studies.claims import ks_distance, ks_p_value
+
+LEVEL = 1e-3
+"""Family-wise level: probability that a calibrated method is reported as not calibrated."""
+
+LARGE_DEVIATION = 0.15
+"""Deviation of a distribution function that the tests of a panel must detect to pass a method."""
+
+_POWER_QUANTILE = 1.2816
+"""Standard normal quantile of 0.9, the probability of a detection."""
+
+ALL_CELLS = "all cells"
+
+
+@dataclass(frozen=True)
+class UniformityTest:
+    """Kolmogorov-Smirnov test of the quantiles of one component in one cell, or in all cells of a panel."""
+
+    study: str
+    panel: str
+    cell: str  # label, or `ALL_CELLS`
+    component: str
+    measure: str
+    of_levels: bool  # True for |2u − 1|
+    distance: float
+    n: int
+    p_value: float
+
+    @property
+    def is_pooled(self) -> bool:
+        """True for a test of all cells."""
+        return self.cell == ALL_CELLS
+
+    @property
+    def subject(self) -> str:
+        """Tested quantity as text."""
+        quantity = "levels of central intervals" if self.of_levels else "quantiles"
+        joint = "" if self.measure == "pit" else f" ({self.measure})"
+        return f"{quantity}{joint}{f' of {self.component}' if self.component else ''}"
+
+
+@dataclass(frozen=True)
+class Uniformity:
+    """Tests of one method with their adjusted p-values."""
+
+    tests: Sequence[UniformityTest]
+    adjusted: Sequence[float]
+
+    @property
+    def rejected(self) -> list[UniformityTest]:
+        """Rejected tests, the smallest p-value first."""
+        pairs = sorted(zip(self.adjusted, self.tests, strict=True), key=lambda pair: pair[1].p_value)
+        return [test for adjusted, test in pairs if adjusted < LEVEL]
+
+    def of_panel(self, study: str, panel: str) -> "Uniformity":
+        """Return the tests of one panel; their p-values remain adjusted for all tests."""
+        return self._where(lambda test: (test.study, test.panel) == (study, panel))
+
+    def in_cell(self, cell: str) -> "Uniformity":
+        """Return the tests of the cells with a label, or of `ALL_CELLS` together."""
+        return self._where(lambda test: test.cell == cell)
+
+    def _where(self, is_kept: Callable[[UniformityTest], bool]) -> "Uniformity":
+        pairs = [pair for pair in zip(self.tests, self.adjusted, strict=True) if is_kept(pair[0])]
+        return Uniformity([test for test, _ in pairs], [adjusted for _, adjusted in pairs])
+
+
+def judge_tests(tests: Sequence[UniformityTest]) -> Uniformity:
+    """Return tests with p-values that are adjusted by Holm's method."""
+    return Uniformity(tests, adjust([test.p_value for test in tests]))
+
+
+def adjust(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Holm's method for all of them.
+
+    >>> adjust([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order, adjusted, largest = np.argsort(p_values, kind="stable"), [0.0] * len(p_values), 0.0
+    for rank, k in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[k]))
+        adjusted[k] = largest
+    return adjusted
+
+
+def run_tests(panel: PanelTrials, method: str) -> list[UniformityTest]:
+    """Return the tests of a method in the cells of a panel in which the quantiles of an exact posterior are uniform."""
+    exact = panel.criteria.exact.get(panel.panel.name)
+    if exact is None:
+        return []
+    cells = [k for k, cell in enumerate(panel.cells) if is_named(exact, cell)]
+    tests: list[UniformityTest] = []
+    for measure in filter(panel.has, panel.criteria.uniform):
+        values = panel.values(method, measure)
+        for component, label in enumerate(panel.components(measure)):
+            if not all(label in map(str, exact.get(axis.name, (label,))) for axis in panel.panel.outputs):
+                continue
+            quantiles = {panel.labels[k]: _present(values[k, component]) for k in cells}
+            quantiles = {cell: present for cell, present in quantiles.items() if present.size}
+            if len(quantiles) > 1:
+                quantiles[ALL_CELLS] = np.concatenate(list(quantiles.values()))
+            for cell, present in quantiles.items():
+                tests += _both_tests(panel, cell, label, measure, present)
+    return tests
+
+
+def _present(values: Array) -> Array:
+    return values[~np.isnan(values)]
+
+
+def _both_tests(
+    panel: PanelTrials, cell: str, component: str, measure: str, quantiles: Array
+) -> Iterator[UniformityTest]:
+    for of_levels, values in ((False, quantiles), (True, np.abs(2.0 * quantiles - 1.0))):
+        distance, p_value = ks_distance(values), ks_p_value(values)
+        names = panel.study, panel.panel.name, cell, component, measure
+        yield UniformityTest(*names, of_levels, distance, values.size, p_value)
+
+
+def detectable_deviation(n: int, n_tests: int) -> float:
+    """Return the deviation of a distribution function that one of `n_tests` tests of n quantiles detects.
+
+    A test with a smaller level than that of Holm's method rejects with probability 0.9 or more: at the point of the
+    deviation, the standard deviation of the empirical distribution function is at most 1/(2√n).
+    """
+    from scipy.stats import kstwo  # slow import
+
+    return min(1.0, float(kstwo.isf(LEVEL / n_tests, n)) + _POWER_QUANTILE / (2.0 * sqrt(n)))
+
+
+def trials_to_detect(deviation: float, n_tests: int) -> int:
+    """Return the number of quantiles from which `detectable_deviation` is at most `deviation`, by the asymptotic law.
+
+    >>> trials_to_detect(0.15, 10), detectable_deviation(391, 10) < 0.15
+    (398, True)
+    """
+    return int(np.ceil(((sqrt(log(2.0 * n_tests / LEVEL) / 2.0) + _POWER_QUANTILE / 2.0) / deviation) ** 2))

@@ -1,0 +1,66 @@
+"""The command ``benchmark``."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pipeline.declare.method_files import find_method
+from pipeline.errors import command
+from studies.commands.options import Trials, argument, option, require_persistent
+from studies.output import fail, print_table, say, writing
+
+_SCALE = "quick (default), or full: all trials and values of the studies."
+
+
+def benchmark(
+    method: Annotated[str, argument("METHOD", "A file FILE.py or FILE.py:NAME, see 'new'.")],
+    store: Annotated[str, option("DIR", "Folder for the stores and the page.", callback=require_persistent)],
+    scale: Annotated[Literal["quick", "full"], option(_SCALE)] = "quick",
+    reference: Annotated[
+        str | None, option("DIR", "Folder with stores of other methods, which are then not computed again.")
+    ] = None,
+    study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
+    trials: Trials = None,
+) -> None:
+    """Run your method in all studies that accept its kind, and rank it beside other methods on one page.
+
+    The exit code is 1 if the method is not calibrated, fails in a trial, or breaks its guarantee.
+    """
+    from studies.benchmark.computation import plan_benchmark
+    from studies.benchmark.page import require_own_page, state_failures, state_verdict, write_benchmark
+    from studies.benchmark.run import compute, describe_runs
+    from studies.benchmark.tables import list_own_ranks, state_sensitivity
+
+    file = find_method(method)
+    runs, without_cell = plan_benchmark(file, store, scale, reference, study or (), trials)
+    own = file.load()
+    page = Path(store, f"benchmark-{own.name}.html")
+    require_own_page(page, store)
+    for name in without_cell:
+        say(f"{own.name} supports no cell of {name} at {scale} scale")
+    words: dict[str, Any] = {"--reference": reference, "--trials": trials}
+    given = [word for name, value in words.items() if value is not None for word in (name, value)]
+    again = command(
+        "benchmark",
+        method,
+        "--store",
+        store,
+        "--scale",
+        scale,
+        *given,
+        *(w for n in study or () for w in ("--study", n)),
+    )
+    try:
+        results = compute(runs, own.kind)
+    except KeyboardInterrupt:
+        fail(f"committed blocks are kept; continue with: {again}", 130)
+        raise typer.Exit(130) from None
+    with writing(page):
+        write_benchmark(results, own, page, store, describe_runs(runs))
+    print_table(*list_own_ranks(results))
+    for text in (state_verdict(results), state_failures(results), state_sensitivity(results)):
+        say(text)
+    say(f"page: {page}")
+    is_good = results.is_calibrated and not results.n_failed and not results.has_broken_guarantee
+    raise typer.Exit(0 if is_good else 1)

@@ -1,0 +1,211 @@
+"""Tests of the command ``benchmark``: verdicts, exit codes, references, resumption and bad input."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline import Scale
+from pipeline.store.datasets import open_panel
+from pipeline.store.result_store import ResultStore
+from studies import STUDIES
+from studies.benchmark import computation
+
+FILE = """
+from mechanisms.inference.exact_posterior import exact_posterior
+from studies import OwnMethod
+
+def exact(rng, model, prior, y):
+    return exact_posterior(model, prior, y).sample(rng, 400)
+
+def narrow(rng, model, prior, y):
+    draws, mean = exact(rng, model, prior, y), exact_posterior(model, prior, y).mean()
+    return mean + 0.6 * (draws - mean)
+
+def failing(rng, model, prior, y):
+    if y[0] > model.n / 2:
+        raise RuntimeError("no convergence")
+    return exact(rng, model, prior, y)
+
+def is_binomial(cell):
+    return cell["family"] == "binomial"
+
+METHOD = OwnMethod("mine", "posterior", exact, is_binomial, note="The exact posterior.")
+NARROW = OwnMethod("narrow", "posterior", narrow, is_binomial)
+FAILING = OwnMethod("failing", "posterior", failing, is_binomial)
+NOWHERE = OwnMethod("nowhere", "posterior", exact, lambda cell: False)
+TAKEN = OwnMethod("naive", "posterior", exact, is_binomial)
+"""
+SEED = 17
+QUICK = Scale(250, ("binomial",), {"n": (20,), "epsilon": (0.1, 1.0), "algorithm": ("exact", "marginal", "naive")})
+OWN = "benchmark", "mine.py", "--store", "bench"
+
+
+def with_quick(monkeypatch, **scales):
+    """Replace the studies of the benchmark by some of them with other quick scales."""
+    studies = {name.replace("_", "-"): scale for name, scale in scales.items()}
+    monkeypatch.setattr(
+        computation, "STUDIES", {name: replace(STUDIES[name], quick=scale) for name, scale in studies.items()}
+    )
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Change to a folder with the file, and reduce two studies to one panel with few cells and methods."""
+    (tmp_path / "mine.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    values = {"n": (20,), "epsilon": (1.0,), "prior": ((1.0, 1.0),), "algorithm": ("exact", "gibbs-exact")}
+    with_quick(monkeypatch, calibration=QUICK, exact_inference=Scale(250, ("binomial",), values))
+    return tmp_path
+
+
+def rows_of(out):
+    """Return the rows of the table of ranks as lists of cells."""
+    table = out.splitlines()
+    return [re.split(r" {2,}", line.strip()) for line in table if line.startswith(("calibration", "exact-inference"))]
+
+
+def run_reference(folder="reference", **changes):
+    options = {"trials": 250, "panels": ["binomial"], "values": QUICK.values, **changes}
+    return pipeline.run(STUDIES["calibration"], f"{folder}/calibration.zarr", **options)
+
+
+def test_an_overconfident_posterior_is_not_calibrated(command, folder):
+    code, out, _ = command("benchmark", "mine.py:NARROW", "--store", "bench")
+    assert code == 1
+    assert "narrow is not calibrated: " in out
+    for study in ("calibration, binomial (", "exact-inference, binomial ("):
+        assert study in out
+    assert [row[2] for row in rows_of(out)] == ["not calibrated", "not calibrated"]  # without a rank
+    assert out.splitlines()[-1] == "page: bench/benchmark-narrow.html"
+    page = (folder / "bench/benchmark-narrow.html").read_text()
+    assert "narrow is not calibrated" in page
+    assert page.count("<figure id=") == 3
+
+
+def test_draws_of_the_exact_posterior_pass_and_are_ranked_and_a_second_call_computes_nothing(command, folder):
+    code, out, _ = command(*OWN)
+    assert (code, "No deviation of mine from calibration was found in " in out) == (0, True)
+    ranks = {row[0]: row[2:4] for row in rows_of(out)}
+    assert ranks.keys() == {"calibration", "exact-inference"}
+    assert all(re.fullmatch(r"[123] of [23]", rank) for rank, _ in ranks.values())
+    assert ranks["calibration"][1] == "passed"
+    assert ranks["exact-inference"][1] == "undecided"  # with 250 trials of one cell
+    assert re.search(r"they detect a deviation .* one of 0\.\d\d in all cells of a panel, and one of 0\.\d\d", out)
+    page = (folder / "bench/benchmark-mine.html").read_text()
+    assert "naive</th>" in page
+    assert "not calibrated" in page  # that is naive
+    assert "needs no guarantee of its own" in page
+    (needed,) = re.findall(r"calibrated to 0.15\?</td>.*?(\d+)</td></tr>", page)
+    assert 300 < int(needed) < 450
+    store = ResultStore.open("bench/calibration.zarr")
+    sessions = len(store.sessions)
+    again, repeated, _ = command(*OWN)
+    assert (again, len(ResultStore.open("bench/calibration.zarr").sessions)) == (0, sessions)
+    assert [row[:5] for row in rows_of(repeated)] == [row[:5] for row in rows_of(out)]  # seconds differ
+
+
+def test_an_interrupted_benchmark_resumes(command, folder):
+    assert command(*OWN, "--study", "calibration")[0] == 0
+    code, out, _ = command(*OWN)
+    assert (code, len(rows_of(out))) == (0, 2)
+    assert len(ResultStore.open("bench/calibration.zarr").sessions) == 1
+
+
+def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
+    code, out, _ = command("benchmark", "mine.py:FAILING", "--store", "bench", "--study", "exact-inference")
+    assert code == 1
+    failed = int(rows_of(out)[0][-1])
+    assert 50 < failed < 200
+    assert f"{250 - failed} trials of failing are ok, {failed} failed." in out
+
+
+def test_references_of_a_store_are_paired_by_trial_and_not_computed_again(command):
+    run_reference()
+    code, out, _ = command(*OWN, "--study", "calibration", "--reference", "reference")
+    assert code == 0
+    own = open_panel(ResultStore.open("bench/calibration.zarr"), "binomial")
+    assert own["algorithm"].values.tolist() == ["mine"]
+    assert command("benchmark", "mine.py", "--store", "whole", "--study", "calibration")[0] == 0
+    whole = open_panel(ResultStore.open("whole/calibration.zarr"), "binomial")
+    np.testing.assert_array_equal(own["pit"].sel(algorithm="mine"), whole["pit"].sel(algorithm="mine"))
+    stored = open_panel(ResultStore.open("reference/calibration.zarr"), "binomial")
+    np.testing.assert_array_equal(stored["mmd2"], whole["mmd2"].sel(algorithm=stored["algorithm"].values))
+    _, repeated, _ = command("benchmark", "mine.py", "--store", "whole", "--study", "calibration")
+    assert rows_of(out)[0][:5] == rows_of(repeated)[0][:5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"seed": SEED}, "seed: stored 17, now 20181203"),
+        ({"trials": 100}, "panels.binomial.trials: stored 100, now 250"),
+        ({"values": {"n": (20,), "epsilon": (0.1,)}}, "panels.binomial.epsilon: 1.0 is absent"),
+        ({"panels": ["multinomial"], "values": {"n": (20,)}}, "panel binomial is absent"),
+    ],
+)
+def test_a_reference_that_does_not_fit_is_refused(command, capsys, folder, changes, reason):
+    values = {"algorithm": ("naive",), **changes.get("values", {"n": (20,), "epsilon": (0.1, 1.0)})}
+    run_reference(**{**changes, "values": values})
+    capsys.readouterr()
+    code, out, err = command(*OWN, "--study", "calibration", "--reference", "reference")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"does not fit ({reason})" in err
+    assert not (folder / "bench").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("absent.py",), "cannot read the method file"),
+        (("mine.py:ABSENT",), "unknown object of "),
+        (("mine.py:NOWHERE",), "nowhere must support a cell of calibration or exact-inference at quick scale"),
+        (("mine.py:TAKEN",), "must have a name of its own, got naive"),
+        (("mine.py", "--study", "noisy-tables"), "unknown study that accepts methods of kind posterior"),
+        (("mine.py", "--reference", "empty"), "--reference must be a folder with a store of calibration"),
+        (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
+        (("mine.py", "--trials", "0"), "trials must be"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(command, folder, arguments, message):
+    code, out, err = command("benchmark", *arguments, "--store", "bench")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert sorted(path.name for path in folder.iterdir()) == ["mine.py"]
+
+
+def test_an_edited_method_is_refused(command, folder):
+    assert command(*OWN, "--study", "exact-inference")[0] == 0
+    (folder / "mine.py").write_text(FILE.replace("400", "401"))
+    code, _, err = command(*OWN)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "was edited" in err
+    assert not (folder / "bench/calibration.zarr").exists()
+
+
+def test_counts_are_ranked_by_distance_and_audited(command, folder, monkeypatch):
+    values = {"n": (20,), "mechanism": ("smooth", "laplace")}
+    with_quick(monkeypatch, hellinger_accuracy=Scale(200, ("k2",), values))
+    for name, scale, code, evidence in (("good", 2.0, 0, "audited to n = "), ("weak", 0.5, 1, "broken: loses ")):
+        (folder / f"{name}.py").write_text(
+            "from dataclasses import replace\nfrom mechanisms import MECHANISMS, geometric_counts\n"
+            "def release(prior, counts, epsilon, delta):\n"
+            f"    return geometric_counts(prior, counts, noise_scale={scale} / epsilon)\n"
+            f"MECHANISM = replace(MECHANISMS['geometric'], name='{name}', release=release)\n"
+        )
+        got, out, _ = command("benchmark", f"{name}.py", "--store", name)
+        assert (got, f"The calibration of {name} was not tested." in out) == (code, True)
+        assert re.search(r"hellinger-accuracy +k2 +\d of 3 +not tested", out)
+        assert evidence in (folder / name / f"benchmark-{name}.html").read_text()
+
+
+def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, monkeypatch):
+    values = {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("true-posterior", "glm-gdp")}
+    with_quick(monkeypatch, private_mcmc=Scale(10, ("simulated",), values))
+    assert command("new", "draw", "my_draw")[0] == 0
+    code, out, _ = command("benchmark", "my_draw.py", "--store", "draws", "--study", "private-mcmc")
+    assert code == 0
+    assert re.search(r"private-mcmc +simulated +\d of \d", out)
+    assert "declared by the method, and not audited" in (folder / "draws/benchmark-my_draw.html").read_text()

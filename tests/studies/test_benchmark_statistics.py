@@ -1,0 +1,92 @@
+"""Tests of the statistics of benchmarks: adjusted tests of calibration, and paired relative losses."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from studies import STUDIES
+from studies.benchmark.losses import compare_losses
+from studies.benchmark.uniformity import LEVEL, adjust, detectable_deviation, trials_to_detect
+from studies.claims import ks_p_value
+from tests.statistical import assert_mean_within
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if any(panel.accepts for panel in STUDIES[name].panels)])
+def test_studies_that_accept_methods_name_existing_measures_and_values(name):
+    study, criteria = STUDIES[name], STUDIES[name].criteria
+    accepting = [panel for panel in study.panels if panel.accepts]
+    measures = {measure.name for panel in accepting for measure in panel.measures}
+    assert criteria.loss
+    assert measures >= set(criteria.names)
+    for panel in accepting:
+        axes = {axis.name: axis.values for axis in (*panel.factors, *panel.outputs)}
+        for dim, values in criteria.exact.get(panel.name, {}).items():
+            assert set(values) <= set(axes.get(dim, values))
+            assert dim in axes
+    assert set(criteria.exact) <= {panel.name for panel in accepting}
+
+
+def test_adjusted_p_values_equal_those_of_holm():
+    p_values = np.random.default_rng(1).random(20) ** 3
+    order = np.argsort(p_values)
+    expected = np.minimum(1, np.maximum.accumulate((20 - np.arange(20)) * p_values[order]))
+    np.testing.assert_allclose(np.array(adjust(list(p_values)))[order], expected)
+
+
+def power(sd, n, n_tests, repetitions=400):
+    """Return the rejections, 0 or 1, of tests of the levels of central intervals of posteriors with a relative sd."""
+    truths = np.random.default_rng(2).normal(size=(repetitions, n))
+    levels = np.abs(2 * stats.norm.cdf(truths / sd) - 1)
+    return np.array([ks_p_value(row) < LEVEL / n_tests for row in levels], float)
+
+
+@pytest.mark.parametrize("sd", [0.6, 0.8])
+def test_the_stated_deviation_is_detected_with_probability_of_at_least_nine_tenths(sd):
+    grid = np.linspace(0.001, 4, 2_000)
+    deviation = np.max(np.abs(np.abs(2 * stats.norm.cdf(grid * sd) - 1) - np.abs(2 * stats.norm.cdf(grid) - 1)))
+    n = trials_to_detect(deviation, 50)
+    assert detectable_deviation(n, 50) == pytest.approx(deviation, rel=0.02)
+    detected = power(sd, n, 50)
+    assert detected.mean() + 3 * np.sqrt(0.9 * 0.1 / detected.size) >= 0.9
+    # controls: a quarter of the trials does not suffice, and a right posterior is not rejected
+    assert power(sd, n // 4, 50).mean() < 0.5
+    assert not power(1.0, n, 50).any()
+
+
+def simulated(rng, n=200):
+    """Return losses of two methods, shape (component, trial), that share most of their variation."""
+    shared = rng.gamma(4.0, size=(3, n)) * rng.gamma(9.0, size=n)
+    return shared * rng.gamma(100.0, size=(3, n)) / 100.0 * 1.2, shared * rng.gamma(100.0, size=(3, n)) / 100.0
+
+
+def test_errors_of_relative_losses_are_those_of_paired_trials():
+    rng, scaled, unpaired = np.random.default_rng(3), [], []
+    for _ in range(400):
+        (loss, base), (other, _) = simulated(rng), simulated(rng)
+        relative = compare_losses([loss, loss], [base, base], np.zeros(2, int))  # two settings on the same data
+        scaled.append(((relative.mean_log - np.log(1.2)) / relative.mean_error) ** 2)
+        assert relative.mean_error == pytest.approx(relative.error[0])
+        apart = compare_losses([loss], [other / 1.2], np.zeros(1, int))
+        unpaired.append(((relative.mean_log - np.log(1.2)) / apart.mean_error) ** 2)
+    assert_mean_within(scaled, 1.0)
+    with pytest.raises(AssertionError):  # control: errors that ignore the pairing
+        assert_mean_within(unpaired, 1.0)
+
+
+def test_relative_losses_use_the_trials_of_both_methods_and_need_a_base():
+    rng = np.random.default_rng(4)
+    loss, base = simulated(rng, 50)
+    failed, pending = loss.copy(), base.copy()
+    failed[:, :10], pending[:, 40:] = np.nan, np.nan
+    groups = np.arange(3)
+    relative = compare_losses([failed, loss, loss], [pending, None, base], groups)
+    shared = compare_losses([loss[:, 10:40]], [base[:, 10:40]], groups[:1])
+    assert relative.log[0] == pytest.approx(shared.log[0])
+    assert relative.error[0] == pytest.approx(shared.error[0])
+    assert relative.n.tolist() == [30, 0, 50]
+    assert np.isnan(relative.log).tolist() == [False, True, False]
+    assert relative.n_cells == 2
+    around_zero = compare_losses([rng.normal(size=(1, 50))], [base[:1]], groups[:1])
+    assert Counter(np.isnan(around_zero.log)) == {True: 1}  # its mean is not beyond 3 errors of 0
