@@ -15,6 +15,7 @@ from pipeline.declare.study import differences
 from pipeline.errors import command, unknown
 from pipeline.runs.options import RunOptions
 from pipeline.runs.run_plan import RunPlan, plan_run
+from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
 from studies.folders import store_path
@@ -57,6 +58,10 @@ def plan_benchmark(
 
     Return also the names of the studies in which the method supports no cell at this scale.
     """
+    if not is_local(normalise_location(folder)) or holds_root(folder):
+        raise BadInputError(
+            f"--store must be a local folder for stores and a page, got {folder}; choose another folder"
+        )
     own = file.load()
     accepting = [name for name in STUDIES if own.kind in _kinds(STUDIES[name])]
     if not accepting:

@@ -1,4 +1,4 @@
-"""Tables of a benchmark: ranks, cells, the worst cells, and numbers of trials that decide what is undecided."""
+"""Tables of a benchmark: ranks, cells, the worst cells, and numbers of trials for undecided questions."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """The command ``benchmark``."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -39,21 +39,17 @@ def benchmark(
     require_own_page(page, store)
     for name in without_cell:
         say(f"{own.name} supports no cell of {name} at {scale} scale")
-    words: dict[str, Any] = {"--reference": reference, "--trials": trials}
-    given = [word for name, value in words.items() if value is not None for word in (name, value)]
-    again = command(
-        "benchmark",
-        method,
-        "--store",
-        store,
-        "--scale",
-        scale,
-        *given,
-        *(w for n in study or () for w in ("--study", n)),
-    )
     try:
         results = compute(runs, own.kind)
     except KeyboardInterrupt:
+        words = [
+            ("--scale", scale),
+            ("--reference", reference),
+            ("--trials", trials),
+            *(("--study", name) for name in study or ()),
+        ]
+        repeated = [word for name, value in words if value is not None for word in (name, value)]
+        again = command("benchmark", method, "--store", store, *repeated)
         fail(f"committed blocks are kept; continue with: {again}", 130)
         raise typer.Exit(130) from None
     with writing(page):

@@ -167,10 +167,11 @@ def test_a_reference_that_does_not_fit_is_refused(command, capsys, folder, chang
         (("mine.py", "--reference", "empty"), "--reference must be a folder with a store of calibration"),
         (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
         (("mine.py", "--trials", "0"), "trials must be"),
+        (("mine.py", "--store", "s3://bucket/bench"), "--store must be a local folder for stores and a page"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_before_anything_is_written(command, folder, arguments, message):
-    code, out, err = command("benchmark", *arguments, "--store", "bench")
+    code, out, err = command("benchmark", "--store", "bench", *arguments)  # the last --store counts
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert sorted(path.name for path in folder.iterdir()) == ["mine.py"]
