@@ -19,7 +19,7 @@ from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters import rules
-from pipeline.clusters.launch import available_cores, make_launch, obstacle
+from pipeline.clusters.launch import Launch, available_cores, make_launch
 from pipeline.clusters.logs import filtered_logs
 from pipeline.clusters.profiles import Profile
 from pipeline.clusters.user_cluster import ChosenCluster, UserCluster, open_client, released_thread
@@ -74,13 +74,13 @@ def connect(cluster: ChosenCluster) -> Iterator[Client]:
 
     A client of the user is used, and left open.
     """
-    plugin_env = make_launch(cluster).plugin_env if isinstance(cluster, Profile) and cluster.address is None else {}
-    with reach(cluster) as client:
+    launch = _launch_of(cluster)
+    with _reach(cluster, launch) as client:
         if isinstance(cluster, UserCluster) and cluster.is_current:
             print(_describe_use(cluster, client), file=sys.stderr)
         try:
-            if plugin_env:
-                client.register_plugin(Environment(plugin_env))
+            if launch is not None and launch.plugin_env:
+                client.register_plugin(Environment(launch.plugin_env))
             client.run(available_cores)
         except OSError as error:
             raise UnreachableSchedulerError(
@@ -107,8 +107,19 @@ def _describe_use(cluster: UserCluster, client: Client) -> str:
 @contextmanager
 def reach(cluster: ChosenCluster) -> Iterator[Client]:
     """Connect as in `connect`, but do not prepare the workers, which may have different code or none."""
+    with _reach(cluster, _launch_of(cluster)) as client:
+        yield client
+
+
+def _launch_of(cluster: ChosenCluster) -> Launch | None:
+    """Return the call that starts a cluster, or None for a scheduler that runs already."""
+    return make_launch(cluster) if isinstance(cluster, Profile) and cluster.address is None else None
+
+
+@contextmanager
+def _reach(cluster: ChosenCluster, launch: Launch | None) -> Iterator[Client]:
     if isinstance(cluster, Profile):
-        with _reach_profile(cluster) as client:
+        with _reach_profile(cluster, launch) as client:
             yield client
         return
     with filtered_logs(), released_thread(), open_client(cluster) as client:
@@ -120,7 +131,7 @@ def reach(cluster: ChosenCluster) -> Iterator[Client]:
 
 
 @contextmanager
-def _reach_profile(profile: Profile) -> Iterator[Client]:
+def _reach_profile(profile: Profile, launch: Launch | None) -> Iterator[Client]:
     settings: dict[str, Any] = {
         "distributed.admin.low-level-log-length": 10,  # log entries kept per worker; Dask's default is 1,000
         # seconds of queued work per thread that an adaptive cluster aims at; tasks take about a second
@@ -128,17 +139,17 @@ def _reach_profile(profile: Profile) -> Iterator[Client]:
         # a task that terminates its worker fails immediately; pipeline.execution isolates its trials
         "distributed.scheduler.allowed-failures": 0,
     }
-    if profile.address is not None:  # the processes of a started cluster may take longer on a busy machine
+    if launch is None:  # the processes of a started cluster may take longer on a busy machine
         settings["distributed.comm.timeouts.connect"] = f"{_CONNECT_SECONDS}s"
     if profile.class_name == "LocalCluster":
         # methods may use multiprocessing, which daemonic processes cannot; workers end with this process all the same
         settings |= {**_LOCAL_SETTINGS, "distributed.worker.daemon": False}
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
-        if profile.address is not None:
+        if launch is None:
             client = stack.enter_context(closing(_reach_address(profile)))
         else:
-            cluster = _start(profile)
+            cluster = _start(profile, launch)
             stack.callback(_close, cluster)
             client = stack.enter_context(Client(cluster, set_as_default=False))
         _await_worker(client, profile)
@@ -258,9 +269,8 @@ def _connect(profile: Profile, security: Any, seconds: float) -> Client:
     return client
 
 
-def _start(profile: Profile) -> Any:
-    launch = make_launch(profile)
-    if reason := obstacle(profile):
+def _start(profile: Profile, launch: Launch) -> Any:
+    if reason := launch.obstacle:
         raise BadInputError(f"the cluster of profile {profile.name} cannot be started: {reason}")
     cluster = None
     try:

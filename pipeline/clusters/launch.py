@@ -97,6 +97,23 @@ class Launch:
     # set in workers by a plugin, for classes without an argument
     plugin_env: dict[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def obstacle(self) -> str:
+        """Reason why the cluster cannot be started from this machine, or an empty string."""
+        if self.kind == "batch":
+            command = self.factory.job_cls.submit_command.split()[0]
+            if shutil.which(command) is None:
+                return (
+                    f"{command} is not on the PATH of this machine; use a machine where jobs are submitted, or run "
+                    "--share without a cluster"
+                )
+        if self.kind == "kubernetes":
+            account = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+            config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
+            if not config.exists() and not account.exists():
+                return f"no Kubernetes configuration at {config}; use a machine with one"
+        return ""
+
 
 def make_launch(profile: Profile) -> Launch:
     """Return the call that starts the cluster of a profile, without executing it."""
@@ -326,19 +343,4 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
 
 def obstacle(profile: Profile) -> str:
     """Return the reason why a cluster cannot be started from this machine, or "" if it can."""
-    if profile.address is not None:
-        return ""
-    launch = make_launch(profile)
-    if launch.kind == "batch":
-        command = launch.factory.job_cls.submit_command.split()[0]
-        if shutil.which(command) is None:
-            return (
-                f"{command} is not on the PATH of this machine; use a machine where jobs are submitted, or run --share "
-                "without a cluster"
-            )
-    if launch.kind == "kubernetes":
-        account = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-        config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
-        if not config.exists() and not account.exists():
-            return f"no Kubernetes configuration at {config}; use a machine with one"
-    return ""
+    return "" if profile.address is not None else make_launch(profile).obstacle

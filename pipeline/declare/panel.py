@@ -214,6 +214,11 @@ class Panel:
         """Number of trials per cell, 1 for a deterministic panel."""
         return 1 if self.trials is None else self.trials
 
+    def count_positions(self, setting: Setting) -> int:
+        """Return the number of array positions of a cell at which a setting is stored."""
+        unused = (axis for axis in self.method_factors if axis.name not in setting.values)
+        return math.prod(len(axis.values) for axis in unused)
+
     @property
     def n_blocks(self) -> int:
         """Number of blocks per cell."""

@@ -25,12 +25,12 @@ import cloudpickle
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
 from pipeline.declare.importing import append_to_path, import_content, module_file
 from pipeline.declare.method_files import METHODS, MethodFile, paths_of_modules
-from pipeline.declare.plugins import is_registered
+from pipeline.declare.plugins import STUDIES, is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import BadInputError, command, unknown
-from pipeline.redact import encodable
+from pipeline.redact import encodable, text_of
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,15 @@ class StudySource:
         for digest in (self.sha256, self.code_sha256):
             if digest is not None and self.file is not None:
                 trust_file(digest, self.file)
+
+
+def named_source(study: Study | StudySource | str) -> StudySource:
+    """Return the source of a study that the user named; raise `BadInputError` if there is none."""
+    if isinstance(study, StudySource):
+        return study
+    if not isinstance(study, Study | str):
+        raise BadInputError(f"a study must be a Study, a name, a .py file or module:object, got {text_of(study, repr)}")
+    return source_of(study) if isinstance(study, Study) else find_study(study, STUDIES)
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:

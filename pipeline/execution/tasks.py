@@ -23,7 +23,6 @@ from pipeline.execution.isolate import children_of, isolate
 from pipeline.execution.work import Receipt, Run, Tally, Task, Work, evaluate_work, unpack
 from pipeline.execution.worker_runs import RUNS
 from pipeline.faults import explain, is_transient
-from pipeline.store.codec.regions import count_positions
 from pipeline.store.commit import Planned
 from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
@@ -159,7 +158,7 @@ def _tally(panel: Panel, setting: Setting, outcome: Outcome) -> Tally:
         counts[Status.OK],
         n_failed,
         counts[Status.PENDING],
-        count_positions(panel, setting),
+        panel.count_positions(setting),
         sum(counts[status] for status in ENDED),
         outcome.cause if n_failed else "",
     )

@@ -16,7 +16,6 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import ExecutionError
-from pipeline.store.codec.regions import count_positions
 from pipeline.store.commit import BlockWriter
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
@@ -111,7 +110,7 @@ class PendingWork:
         for panel, states in self._panels.values():
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
-            n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
+            n_positions = np.array([panel.count_positions(setting) for setting in panel.settings()])
             n_trials = np.einsum("cbs,b->cs", states != COMMITTED, sizes)
             evaluations[panel.name] = (n_trials * panel.applicable) @ n_positions
         return evaluations

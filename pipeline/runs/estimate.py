@@ -25,7 +25,6 @@ from pipeline.precision.targets import CLAIMS, PanelTarget, parse_target, resolv
 from pipeline.results.proportions import constant_error
 from pipeline.results.summaries import estimate_mean
 from pipeline.store.codec.chunks import Chunks
-from pipeline.store.codec.regions import count_positions
 from pipeline.store.files.locations import ROOT
 from pipeline.store.layout.root import seal_root
 from pipeline.store.layout.template import make_template
@@ -120,7 +119,7 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
 
 def _count_chunks(panel: Panel) -> int:
     """Return the number of chunks of the first blocks of all cells: those of the statuses and per-trial measures."""
-    n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
+    n_positions = np.array([panel.count_positions(setting) for setting in panel.settings()])
     return int((panel.applicable @ n_positions).sum()) * (1 + sum(measure.per_trial for measure in panel.measures))
 
 
@@ -244,7 +243,7 @@ def _chunk_bytes(panel: Panel, chunks: Chunks, setting: Setting, outcome: Outcom
     if (outcome.status == Status.OK).any():
         others = (measure.name for measure in panel.measures if not measure.per_trial)
         size += sum(chunks.encoded_size(panel.name, name, outcome.values[name]) for name in others)
-    return size * count_positions(panel, setting)
+    return size * panel.count_positions(setting)
 
 
 def _size_of_block(panel: Panel, chunks: Chunks, name: str, values: np.ndarray) -> float:

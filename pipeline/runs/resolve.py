@@ -9,12 +9,10 @@ from typing import Any
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
 from pipeline.declare.method_files import MethodFile, read_records, stored_method
-from pipeline.declare.plugins import STUDIES
-from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
+from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
-from pipeline.redact import text_of
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.recorded_goal import read_goal
@@ -145,15 +143,6 @@ def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Stat
         if "finished" in record and not record.get("repaired"):
             break
     return ()
-
-
-def named_source(study: Study | StudySource | str) -> StudySource:
-    """Return the source of a study that the user named; raise `BadInputError` if there is none."""
-    if isinstance(study, StudySource):
-        return study
-    if not isinstance(study, Study | str):
-        raise BadInputError(f"a study must be a Study, a name, a .py file or module:object, got {text_of(study, repr)}")
-    return source_of(study) if isinstance(study, Study) else find_study(study, STUDIES)
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:

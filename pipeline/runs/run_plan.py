@@ -15,7 +15,7 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect
 from pipeline.clusters.user_cluster import ChosenCluster
 from pipeline.declare.method_files import MethodFile
-from pipeline.declare.source import StudySource
+from pipeline.declare.source import StudySource, named_source
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.work import PendingWork, Task
@@ -23,7 +23,6 @@ from pipeline.runs.options import OTHERS_THAN_ADD, OTHERS_THAN_UNTIL, RunOptions
 from pipeline.runs.resolve import (
     accept_edited_methods,
     failures_to_recompute,
-    named_source,
     refuse_edited,
     refuse_other_spec,
     study_of,

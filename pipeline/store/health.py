@@ -14,7 +14,7 @@ from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import Damage, DamagedChunkError, command
-from pipeline.store.codec.regions import count_positions, positions, region_of
+from pipeline.store.codec.regions import positions, region_of
 from pipeline.store.files.access import accessing
 from pipeline.store.files.locations import ROOT
 from pipeline.store.layout.root import COPY, metadata_files
@@ -80,7 +80,7 @@ def _small_groups(
     for panel, block, setting in settings:
         layouts = [store.chunks.layout(panel.name, name) for name in panel.variables]
         per_position = sum(layout.dtype.itemsize * math.prod(layout.chunks) for layout in layouts)
-        size = per_position * count_positions(panel, setting)
+        size = per_position * panel.count_positions(setting)
         if group and n_bytes + size > _MOST_READ_AHEAD:
             yield group
             group, n_bytes = [], 0

@@ -46,10 +46,7 @@ class ResultStore:
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
         self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
-        self.chunks = Chunks(root.content)
         self.reader: ChunkReader = ShardReader(files, self.chunks) if self.is_compact else files
-        variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
-        self.chunk_digests = ChunkDigests(f"{self.spec['study']}/{self.spec['seed']}", variables)
 
     def __repr__(self) -> str:
         """Return the class name and the URL."""
@@ -81,12 +78,24 @@ class ResultStore:
     @cached_property
     def requested(self) -> dict[str, RequestedTrials]:
         """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
-        return requested_by_panel(self.files, self.spec["panels"], "" if self._is_checked else self._repair)
+        repair = None if self._is_checked else self._repair_command
+        return requested_by_panel(self.files, self.spec["panels"], repair)
 
     @property
     def complete(self) -> bool:
         """True if the creation of the store was finished, that is, if the root exists."""
         return self.root.is_in_place
+
+    @cached_property
+    def chunks(self) -> Chunks:
+        """Encoder and decoder of chunks."""
+        return Chunks(self.root.content)
+
+    @cached_property
+    def chunk_digests(self) -> ChunkDigests:
+        """Digests in the chunks of statuses."""
+        variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
+        return ChunkDigests(f"{self.spec['study']}/{self.spec['seed']}", variables)
 
     @cached_property
     def run_part(self) -> RunPart | None:
@@ -98,9 +107,8 @@ class ResultStore:
         """True for a store that `pipeline.compact` has written, which can only be read."""
         return self.attributes["store_format"] in COMPACT_FORMATS.values()
 
-    @property
-    def _repair(self) -> str:
-        """Command that replaces damaged files other than chunks."""
+    def _repair_command(self) -> str:
+        """Return the command that replaces damaged files other than chunks."""
         return command(*(("compact", "ORIGINAL", "NEW") if self.is_compact else ("verify", self.url, "--repair")))
 
     def holds(self, study: Study) -> bool:
@@ -136,7 +144,7 @@ class ResultStore:
         """Return the store with a root, which must be intact unless `damaged`."""
         opened = cls(files, root, damaged=damaged)
         if root.problem and root.content != files.read(ROOT) and not damaged:
-            raise UnreadableStoreError(f"{files.url}: {root.problem}; restore it with: {opened._repair}")
+            raise UnreadableStoreError(f"{files.url}: {root.problem}; restore it with: {opened._repair_command()}")
         return opened
 
     @cached_property

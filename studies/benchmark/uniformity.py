@@ -145,7 +145,7 @@ def detectable_deviation(n: int, n_tests: int) -> float:
 
 
 def trials_to_detect(deviation: float, n_tests: int) -> int:
-    """Return the number of quantiles from which `detectable_deviation` is at most `deviation`, by its asymptotic form.
+    """Return the number of quantiles from which `detectable_deviation` is at most `deviation`, asymptotically.
 
     >>> trials_to_detect(0.15, 10), detectable_deviation(391, 10) < 0.15
     (398, True)

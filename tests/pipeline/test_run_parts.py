@@ -13,7 +13,7 @@ from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.run_part import RunPart
-from pipeline.store.scan.states import count_by_status
+from pipeline.store.scan.states import blocks_of_others, count_by_status
 from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
 from tests.pipeline.toy import STUDY
 
@@ -100,7 +100,7 @@ def test_blocks_of_other_shares_are_not_pending_in_a_share(parts):
     assert (found.n_pending, found.problems) == (0, ())
     assert found.n_read > 0
     panel = STUDY.panel("means")
-    for cell, block in np.argwhere(parts[1].others("means")):
+    for cell, block in np.argwhere(blocks_of_others(parts[1], "means")):
         reruns = rerun_trial(parts[1], STUDY, "means", panel.cells()[cell], int(block) * panel.block_trials)
         assert not any(rerun.is_asked for rerun in reruns)
 

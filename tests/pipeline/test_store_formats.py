@@ -18,8 +18,8 @@ import zarr
 
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Block, Status
+from pipeline.declare.source import named_source
 from pipeline.errors import BadInputError
-from pipeline.runs.resolve import named_source
 from pipeline.runs.verify import verify
 from pipeline.store.codec.chunks import Chunks
 from pipeline.store.commit import Commit

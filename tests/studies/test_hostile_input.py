@@ -18,6 +18,15 @@ AUDIT = ("audit", "smooth", "--epsilon", "1", "--prior", "1:1", "--n", "3")
 CHECK = ("cluster", "check", "threads")
 TRIAL = ("trial", "good.zarr", "--panel", "k2", "--trial", "0")
 MEAN = ("mean", "rows.csv", "--column", "x", "--epsilon", "1")
+OWN_METHOD = """
+from studies import OwnMethod
+
+def fit(rng, model, prior, y):
+    return rng.beta(*prior, 200)
+
+METHOD = OwnMethod("mine", "posterior", fit, lambda cell: cell["family"] == "binomial")
+"""
+BENCHMARK = ("benchmark", "own.py", "--store", "new")
 PROPORTION = ("proportion", "rows.csv", "--where", "x<3", "--epsilon", "1")
 COUNT = ("count", "rows.csv", "--where", "x<3", "--epsilon", "1")
 HISTOGRAM = ("histogram", "rows.csv", "--column", "y", "--epsilon", "1")
@@ -36,6 +45,13 @@ COMMANDS = {
     "study file that is not Python": ("run", "binary.py", "--store", "new.zarr"),
     "missing study file": ("run", "gone.py", "--store", "new.zarr"),
     **{f"method file {name}": (*RUN, "--add", name) for name in ("gone.py", "exits.py", "nothing.py", "binary.py", "")},
+    "benchmark of a missing file": ("benchmark", "gone.py", "--store", "new"),
+    "benchmark in memory": ("benchmark", "own.py", "--store", "memory://new"),
+    "benchmark at an unknown scale": (*BENCHMARK, "--scale", "huge"),
+    "benchmark against a missing folder": (*BENCHMARK, "--reference", "gone"),
+    "benchmark in an unknown study": (*BENCHMARK, "--study", "calibrations"),
+    "benchmark in a study of other methods": (*BENCHMARK, "--study", "privacy-audit"),
+    "benchmark without trials": (*BENCHMARK, "--trials", "0"),
     "stored methods and a file that raises": ("extend", "good.zarr", "--add", "raises.py"),
     "missing module": ("run", "no.such.module:STUDY", "--store", "new.zarr"),
     "module without that name": ("run", "studies:NOTHING", "--store", "new.zarr"),
@@ -325,6 +341,20 @@ COMMANDS = {
     "regression in an unknown format": (*REGRESS, *RANGES, "--output", "values.xlsx", "--yes"),
     "regression on an unknown cluster": (*REGRESS, *RANGES, "--seed", "1", "--cluster", "no-such-profile"),
     "regression from a release that is another file": ("regress", "--release", "rows.csv"),
+    "proportion of a level that is not public": (
+        "proportion",
+        "rows.csv",
+        "--where",
+        "x=3",
+        "--levels",
+        "1,2",
+        "--yes",
+    ),
+    "count of a level that is not public": ("count", "rows.csv", "--where", "x=3", "--levels", "1,2", "--yes"),
+    "mean from a release that is another file": ("mean", "--release", "rows.csv"),
+    "proportion from a missing release": ("proportion", "--release", "gone.json"),
+    "histogram from a release and records": ("histogram", "rows.csv", "--release", "rows.csv"),
+    "count from a release that is a folder": ("count", "--release", "folder"),
     "new mechanism with a path": ("new", "mechanism", "folder/mine"),
     "new study with the name of a file": ("new", "study", "good"),
     **{f"new {kind}": ("new", kind, "folder/mine") for kind in ("posterior", "table", "regression", "draw")},
@@ -354,6 +384,7 @@ def folder(tmp_path_factory):
     (path / "rows.parquet").write_text("x,y\n1,2\n")
     (path / "exits.py").write_text("import sys\nsys.exit(0)\n")
     (path / "good.py").write_text("# a file of the user\n")
+    (path / "own.py").write_text(OWN_METHOD)
     (path / "raises.py").write_text("raise KeyError('no')\n")
     (path / "nothing.py").write_text(STUDY_FILE.partition("STUDY =")[0])
     (path / "binary.py").write_bytes(bytes(range(256)))

@@ -54,12 +54,6 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
         yield (*of_cell, *position)
 
 
-def count_positions(panel: Panel, setting: Setting) -> int:
-    """Return the number of array positions of a cell at which a setting is stored."""
-    unused = (axis for axis in panel.method_factors if axis.name not in setting.values)
-    return math.prod(len(axis.values) for axis in unused)
-
-
 def region_of(panel: Panel, position: tuple[int, ...], trials: range, name: str) -> tuple[slice, ...]:
     """Return the region of a variable at a position, with all outputs, that covers `trials` if it has a trial axis."""
     per_trial, n_dims = panel.variables[name]

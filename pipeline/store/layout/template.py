@@ -16,7 +16,6 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.store.codec.missing import describe_array
-from pipeline.store.codec.regions import count_positions
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import ROOT
 from pipeline.store.layout.root import COPY, STORE_FORMAT, Root, marks_missing, seal_root
@@ -38,7 +37,7 @@ INAPPLICABLE = "inapplicable"
 
 
 def _count_inapplicable(panel: Panel) -> int:
-    n_positions = [count_positions(panel, setting) for setting in panel.settings()]
+    n_positions = [panel.count_positions(setting) for setting in panel.settings()]
     return int((~panel.applicable @ n_positions).sum()) * panel.n_trials
 
 

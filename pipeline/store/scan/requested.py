@@ -5,7 +5,7 @@ one trial axis. The record of its session holds these numbers. Trials beyond the
 pending nor failed. Without such a record, every trial of a panel is asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -77,22 +77,24 @@ class RequestedTrials:
         return RequestedTrials(trials[within], np.pad(self.stopped, pads)[within])
 
 
-def requested_by_panel(files: Files, panels: Mapping[str, Any], repair: str) -> dict[str, RequestedTrials]:
+def requested_by_panel(
+    files: Files, panels: Mapping[str, Any], repair: Callable[[], str] | None
+) -> dict[str, RequestedTrials]:
     """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all.
 
-    `panels` are those of the spec. If the record may be lost, raise an error with the command `repair`, unless it is
-    empty.
+    `panels` are those of the spec. If the record may be lost, raise an error with the command that `repair` returns,
+    unless it is None.
     """
     sessions = sessions_of(files)
     last: dict[str, Any] = next(
         (session for session in reversed(sessions) if REQUESTED in session or is_lost(session)), {}
     )
-    if repair and (is_lost(last) or not has_copies(files)):
+    if repair is not None and (is_lost(last) or not has_copies(files)):
         lost = f"the copies of records, {SESSION_COPIES},"
         lost = f"the record {last['damaged']} and its copy" if is_lost(last) else lost
         raise UnreadableStoreError(
             f"{files.url}: {lost} are damaged, so the number of trials asked for is unknown; continue without them "
-            f"after: {repair}"
+            f"after: {repair()}"
         )
     try:
         requested = _read_requested(sessions)

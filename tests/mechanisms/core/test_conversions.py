@@ -63,7 +63,7 @@ def test_bound_is_attained_at_its_order(order):
     """For a distribution with the losses ε − ln(1 − 1/λ) and −∞ only, the δ converted at the order λ is exact."""
     epsilon = 0.4
     loss = epsilon - math.log1p(-1 / order)
-    mass = 0.3  # mass of P at this loss; the moment of the rest is negligible
+    mass = 0.6  # mass of P at this loss; the moment of the rest is negligible
     curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
     delta = mass * -math.expm1(epsilon - loss)
     log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
