@@ -1,6 +1,7 @@
 """Tests of blocks and plans: blocks cover a study exactly once, and estimates are exact where possible."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.runs.estimate
-from pipeline import Factor, Measure, Method
+from pipeline import Factor, Measure, Method, Panel
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
-from pipeline.runs.estimate import make_plan
+from pipeline.runs.estimate import make_plan, seconds_per_trial
 from tests.pipeline.helpers import compute_into, file_stamps, make_study, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
@@ -255,3 +256,23 @@ def test_settings_apart_are_planned_from_a_few(monkeypatch):
     (plan,) = make_plan(study)
     assert plan.seconds == pytest.approx(4 * 28)
     assert evaluated == [1, 4, 7, 1, 4, 7]
+
+
+def test_seconds_per_trial_are_those_of_the_method_without_the_simulation():
+    def simulate(cell, streams):
+        time.sleep(0.02 * len(streams.trials))
+        return len(streams.trials)
+
+    def evaluate(n_trials, setting, streams):
+        time.sleep(0.01 * n_trials)
+        return {"x": np.zeros(n_trials)}
+
+    def fail(n_trials, setting, streams):
+        raise ValueError("no result")
+
+    methods = Method("slow", evaluate), Method("failing", fail)
+    panel = Panel("p", "sleeps", simulate, methods, (Measure("x", "zero"),), trials=50, block_trials=50)
+    study = replace(STUDY, panels=(panel,), claims=(), figures=())
+    slow, failing = panel.settings()
+    assert 0.009 < seconds_per_trial(study, panel, 0, slow, seconds=0.2) < 0.03
+    assert np.isnan(seconds_per_trial(study, panel, 0, failing, seconds=0.2))
