@@ -10,7 +10,7 @@ from pipeline.errors import command
 from studies.commands.options import Trials, argument, option, require_persistent
 from studies.output import fail, print_table, say, writing
 
-_SCALE = "quick (default), or full: all trials and values of the studies."
+_SCALE = "quick, or full: all trials and values of the studies."
 
 
 def benchmark(
