@@ -1,8 +1,8 @@
 """Measure the cost per evaluation of every panel of the studies at both scales, and write ``studies/costs.json``.
 
-Run ``python -m tests.benchmarks.bench_costs [STUDY ...]`` after a change that makes a panel faster or slower; by default
-it measures all studies. The costs are seconds of processor time, so that other processes do not change them; `run all`
-only uses their ratios.
+Run ``python -m tests.benchmarks.bench_costs [STUDY ...]`` after a change that makes a panel faster or slower; it
+measures all studies by default. The costs are seconds of processor time, so that other processes do not change them;
+`run all` only uses their ratios.
 """
 
 import json
