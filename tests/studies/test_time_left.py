@@ -1,6 +1,7 @@
 """Test of the time left that a run of all studies displays, with a simulated clock."""
 
 import io
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,18 +12,20 @@ from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay
 from studies import STUDIES
-from studies.folders import SCALES, configure, read_costs
+from studies.folders import COSTS, SCALES, configure, read_costs
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_panel_has_a_stored_cost(scale):
     """Costs of panels that are not stored would be 0; ``bench_costs.py`` writes those of new panels."""
-    costs = read_costs(scale)
+    costs = json.loads(COSTS.read_text())[scale]
     configured = {name: study.configure(**configure(study, scale)) for name, study in STUDIES.items()}
     assert {name: set(by_panel) for name, by_panel in costs.items()} == {
-        name: {panel.name for panel in study.panels} for name, study in configured.items()
+        name: {panel.name for panel in configured[name].panels} for name in costs
     }
     assert all(cost > 0 for by_panel in costs.values() for cost in by_panel.values())
+    assert (read_costs(scale) is None) == (costs.keys() != STUDIES.keys())  # a forecast by blocks, without all costs
+    assert scale != "quick" or read_costs(scale) == costs
 
 
 def simulate(monkeypatch, works_of_studies, costs, rates, rng):

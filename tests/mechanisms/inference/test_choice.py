@@ -1,10 +1,14 @@
 """Tests of the choice of an inference method and of its draws."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms import private_posterior
 from mechanisms.core.noise import Noise
+from mechanisms.inference import methods
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.methods import INFERENCE_METHODS, choose_method, fit_release
 from mechanisms.inference.release_model import ReleaseModel
@@ -132,6 +136,22 @@ def test_chains_that_do_not_mix_are_warned_of():
     model = ReleaseModel("multinomial", 10**8, Noise("laplace", 2e6))
     with pytest.warns(RuntimeWarning, match="chains must have R-hat <= 1.01 and at least 400 effective draws"):
         fit(3, model, (1, 1, 1), [5e7, 3e7, 2.5e7])
+
+
+def test_chains_that_have_not_converged_are_replaced_by_longer_ones(monkeypatch):
+    """Incomes far below the width of their range mix slowly; without longer chains, as before, they are warned of."""
+    incomes = np.random.default_rng(2).lognormal(10.4, 0.6, 100)
+    release = partial(
+        private_posterior, incomes, "normal-unknown-variance", epsilon=20.0, bounds=(0, 1e6), outside="clamp"
+    )
+    posterior = release(rehearsal_seed=2)
+    assert posterior.distribution.draws.shape[1] > 5_000
+    assert posterior.distribution.problem() is None
+    for limit in ("_LONGEST", "_MAX_DRAWN"):
+        with monkeypatch.context() as patch:
+            patch.setattr(methods, limit, 0)
+            with pytest.warns(RuntimeWarning, match="chains must have R-hat <= 1.01"):
+                assert release(rehearsal_seed=2).distribution.draws.shape[1] == 5_000
 
 
 def test_rounding_errors_of_exact_posteriors_are_reported():
