@@ -109,7 +109,7 @@ def test_run_goes_on_if_a_method_closes_or_replaces_the_streams(tmp_path, panel,
     lines = done.stdout.splitlines()
     assert lines[:2] == printed or not printed
     assert lines[-1] == "complete; next: dpstudies report s.zarr"
-    assert done.stderr.splitlines()[-1].startswith("2 of 2 evaluations")
+    assert done.stderr.splitlines()[-1].startswith(f"panel {panel}: 2 of 2 evaluations")
 
 
 @pytest.mark.slow

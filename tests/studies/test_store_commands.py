@@ -96,7 +96,7 @@ def test_extend(command, store):
     for bad, message in (
         (("--trials", "8"), "must be >= 9, the stored number, got 8"),
         (("--set", "m=1"), "unknown factor 'm'"),
-        ((), "extend requires --trials, --set or --until"),
+        ((), "extend requires --trials, --set, --add or --until"),
     ):
         code, _, err = command("extend", store, *bad)
         assert (code, message in err) == (2, True)

@@ -165,7 +165,7 @@ def assert_agree(chains, independent, n_batches=60):
         point = np.quantile(independent, level)
         below = (chains <= point).reshape(len(chains) * n_batches, -1).mean(axis=1)
         error = math.hypot(below.std(ddof=1) / math.sqrt(below.size), math.sqrt(level * (1 - level) / independent.size))
-        assert abs(below.mean() - level) <= 5 * error
+        assert abs(below.mean() - level) <= 5 * error, f"{below.mean():.3f} is not within 5 errors of {level:.1f}"
 
 
 def test_update_of_unknown_variance_equals_quadrature():
