@@ -1,20 +1,22 @@
 """Measure the cost per evaluation of every panel of the studies at both scales, and write ``studies/costs.json``.
 
-Run ``python -m tests.benchmarks.bench_costs [STUDY ...]`` after a change that makes a panel faster or slower; it
+Run ``python tests/benchmarks/bench_costs.py [STUDY ...]`` after a change that makes a panel faster or slower; it
 measures all studies by default. The costs are seconds of processor time, so that other processes do not change them;
-`run all` only uses their ratios.
+`run all` only uses their ratios. With ``--smallest``, it measures one study, and writes nothing.
 """
 
 import json
 import sys
 import time
 
+from measuring import SMALLEST
+
 from pipeline.execution.work import PendingWork
 from pipeline.runs import estimate
 from studies import STUDIES
 from studies.folders import COSTS, SCALES, configure
 
-PILOT_SECONDS = 20.0  # per study and scale
+PILOT_SECONDS = 0.1 if SMALLEST else 20.0  # per study and scale
 
 
 def measure(name: str, scale: str) -> dict[str, float]:
@@ -28,8 +30,10 @@ def measure(name: str, scale: str) -> dict[str, float]:
 if __name__ == "__main__":
     estimate.time.perf_counter = time.process_time  # type: ignore[attr-defined]
     costs = json.loads(COSTS.read_text())
-    for scale in SCALES:
-        for name in sys.argv[1:] or STUDIES:
+    names = ["gibbs-traces"] if SMALLEST else sys.argv[1:] or list(STUDIES)
+    for scale in ("quick",) if SMALLEST else SCALES:
+        for name in names:
             costs.setdefault(scale, {})[name] = measure(name, scale)
             print(scale, name, costs[scale][name], flush=True)
-            COSTS.write_text(json.dumps(costs, indent=1) + "\n")
+            if not SMALLEST:
+                COSTS.write_text(json.dumps(costs, indent=1) + "\n")
