@@ -177,7 +177,7 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each(listening):
 
 SETS_LIMITS = """
 import sys
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.profiles import THREADS
 from pipeline.clusters.cluster import connect

@@ -71,7 +71,7 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == [*few, "complete;"]
     assert "renyi-curves (2 of 3): 2 of 19 evaluations" in err  # of all studies
-    assert "renyi-utility (3 of 3): 19 of 19 evaluations" in err
+    assert "renyi-utility (3 of 3), panel loglik: 19 of 19 evaluations" in err
     before = files(tmp_path)
     code, out, err = command(*RUN)
     assert (code, out.count("already complete"), err) == (0, 3, "")
