@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from pipeline.execution.work import MOST_SAMPLES, PendingWork, Receipt
 
@@ -189,9 +190,8 @@ class ProgressDisplay:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TaskProgressColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:,.0f} evaluations/s, {task.fields[failed]:,} failed"),
-                TextColumn("time left {task.fields[eta]}"),
+                MofNCompleteColumn(table_column=Column(no_wrap=True)),  # so that a narrow terminal shortens the bar
+                TextColumn("{task.fields[rate]:,.0f}/s, {task.fields[failed]:,} failed, time left {task.fields[eta]}"),
                 console=self._console,
             )
             self._task = self._bar.add_task(self._label or "evaluations", total=self.n_total, **self._shown)

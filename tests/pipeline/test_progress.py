@@ -1,6 +1,7 @@
 """Tests of the progress of a run: evaluations as on the page, and a forecast from the cost of each cell."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -134,6 +135,23 @@ def test_several_studies_have_one_forecast(monkeypatch):
     assert first.endswith("time left 0:00:13")  # 15 blocks, each of (15 + 20) / 20 s
     assert lines[-1].startswith("u (of 3), panel p: 236 of 236 evaluations")
     assert lines[-1].endswith("time left 0:00:00")
+
+
+@pytest.mark.parametrize("label", ["", "gibbs-traces (11 of 18)"])
+def test_a_bar_of_80_columns_shows_its_numbers(monkeypatch, label):
+    """The bar is shortened first, even if it displays a high rate."""
+    monkeypatch.setattr(ProgressDisplay, "rate", 14_857.0)
+    text = io.StringIO()
+    works = PendingWork(study_of(), None)
+    display = ProgressDisplay(Console(file=text, width=80, force_terminal=True), {"s": works})
+    with display.begin("s", label) as take_works:
+        take = take_works(works)
+        for work in works:
+            n = len(work.block.trials) * (1 if work.block.cell == 0 else 2)
+            take(SimpleNamespace(work=work, seconds=1.0, n_done=n, n_failed=0))
+    shown = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", text.getvalue()).splitlines()[-1]
+    assert shown.startswith(label or "evaluations")
+    assert shown.rstrip().endswith("100% 100/100 14,857/s, 0 failed, time left 0:00:00")
 
 
 def test_receipt_after_the_bar_is_closed():
