@@ -24,7 +24,7 @@ from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.run_plan import RunPlan
-from pipeline.store.creation import create_empty_store, grow_store
+from pipeline.store.creation import create_empty_store, finish_creation, grow_store
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.layout.template import audit_methods
 from pipeline.store.result_store import ResultStore
@@ -117,8 +117,10 @@ def _prepared(
         store = ResultStore.find(url, session.id)
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} at the same time; try again")
-        if store is None or not store.complete:
+        if store is None:
             return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **audits})
+        if not store.complete:
+            return retried(finish_creation, store, session, study)
         return store if store.holds(study) else retried(grow_store, store, session, study, audits)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

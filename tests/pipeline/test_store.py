@@ -22,7 +22,7 @@ from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
-from pipeline.store.creation import create_empty_store, grow_store
+from pipeline.store.creation import create_empty_store, finish_creation, grow_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
@@ -699,7 +699,7 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
         with pytest.raises(
             BadInputError, match="contains an unfinished store with a different spec; choose another path"
         ):
-            create_empty_store(session, replace(STUDY, seed=8), {})
+            finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
         assert file_stamps(path) == before
 
 
