@@ -1,8 +1,8 @@
 """Random streams keyed by the identity of a trial, independent of the division of work.
 
 The key of a stream is the SHA-256 of a canonical JSON string: study seed, study, panel, role, the names and canonical
-values of the factors involved, and the trial. A trial therefore draws the same numbers for any block size, batch,
-worker, scheduler and order of the grid, and after the study is extended.
+values of the factors involved, the trial (null for `Streams.uniforms`), and labels. A trial therefore draws the same
+numbers for any block size, batch, worker, scheduler and order of the grid, and after the study is extended.
 """
 
 import hashlib

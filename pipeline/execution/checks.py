@@ -129,7 +129,7 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Rerun:
-    """Stored and recomputed outcome of one trial under one setting."""
+    """Stored and recomputed outcome of one setting on a run of trials."""
 
     panel: Panel
     setting: Setting
@@ -139,24 +139,24 @@ class Rerun:
 
     @property
     def is_stored(self) -> bool:
-        """True if the store contains the trial."""
-        return self.stored.status[0] != Status.PENDING
+        """True if the store contains the trials."""
+        return bool((self.stored.status != Status.PENDING).all())
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, per-cell ones for an ok trial only; all if the statuses differ.
+        """Names of measures that differ in any bit, per-cell ones if a trial is ok; all if the statuses differ.
 
         Numbers of a method with `unseeded` are not compared.
         """
         if self.setting.method.unseeded:
             return ()
-        if self.computed.status[0] != self.stored.status[0]:
+        if not np.array_equal(self.computed.status, self.stored.status):
             return tuple(measure.name for measure in self.panel.measures)
-        is_ok = self.stored.status[0] == Status.OK
+        is_any_ok = bool((self.stored.status == Status.OK).any())
         return tuple(
             measure.name
             for measure in self.panel.measures
-            if measure.per_trial or is_ok
+            if measure.per_trial or is_any_ok
             for stored, computed in [(self.stored.values[measure.name], self.computed.values[measure.name])]
             if not np.array_equal(stored, computed, equal_nan=stored.dtype.kind == "f")
         )

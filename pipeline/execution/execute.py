@@ -65,7 +65,7 @@ class Window:
     """Number of tasks to keep on the scheduler, enough for the largest cluster that the profile allows.
 
     An adaptive cluster requests threads to finish its tasks within a target duration; see `_UNKNOWN_SECONDS`. A cluster
-    of the user may be adaptive: it has tasks to grow to twice its size, once their duration is known to be a second.
+    of the user may be adaptive: it has tasks to grow to twice its size, each counted as at least a second.
     """
 
     def __init__(self, client: Client, cluster: ChosenCluster) -> None:

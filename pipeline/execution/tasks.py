@@ -112,7 +112,7 @@ def compute(
     batch, is_apart = unpack(study, runs), is_suspect or task.time_limit is not None
     receipts = []
     RUNS.note_computed(study.name)
-    stored = [_read_stale(study, store, work) for work in batch]  # the commit removes the statuses
+    stored = [_read_stale(study, store, work) for work in batch]  # the commit replaces the statuses
     with task.writer().commit([_planned(study.panel(work.block.panel), work) for work in batch]) as commit:
         for work, before in zip(batch, stored, strict=True):
             if RUNS.has_stopped(run):

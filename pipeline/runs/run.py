@@ -50,8 +50,8 @@ def run(
         Profile (``NAME``, ``FILE`` or ``FILE:PROFILE``), or a client or cluster object of Dask, which is left open.
         By default Dask's current client, which a printed line names, or without one threads of this process.
     time_limit : float, optional
-        Maximum time per block in seconds, including compilation in its process; trials that exceed it by themselves
-        are stored as timed out.
+        Maximum time per block in seconds, including compilation in its process. A block that exceeds it is computed
+        again by setting and then by trial, with the same limit each; trials that exceed it are stored as timed out.
     until : str, optional
         Target at which the run stops, instead of a number of trials: ``mcse(hellinger) <= 0.0005`` for a measure or a
         statistic of it (``hellinger_median``), ``<= 1%`` for an error relative to the estimate,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pipeline.execution.work import Task, Work
 from pipeline.execution.worker_runs import RUNS
 from pipeline.runs.resolve import study_of
 from pipeline.store.commit import Planned
-from pipeline.store.health import check_block, check_blocks, check_sessions, check_template, invalidate
+from pipeline.store.health import check_blocks, check_sessions, check_template, invalidate
 from pipeline.store.result_store import ResultStore, open_to_change, require_complete
 from pipeline.store.scan.states import blocks_of_others, requested_trials
 from pipeline.store.sessions.lease import Session
@@ -61,7 +61,8 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     settings = [(study.panel(work.block.panel), work.block, k) for work, _ in batch for k in work.settings]
     chunks = [(panel, block, panel.settings()[k]) for panel, block, k in settings]
     # a repair may replace chunks that blocks share, so it reads each block when its turn comes
-    checks = (check_block(store, *setting) for setting in chunks) if session else check_blocks(store, chunks)
+    groups = [[setting] for setting in chunks] if session else [chunks]
+    checks = chain.from_iterable(check_blocks(store, group) for group in groups)
     are_computed = [is_computed for work, is_computed in batch for _ in work.settings]
     return _total(
         [

@@ -1,7 +1,6 @@
 """Checks and repairs of a store: chunks that are missing or fail their checksum, and inconsistent values.
 
-Checks only read, and a second read confirms damage. Errors of the file system or network do not count as damage; they
-are raised.
+A second read confirms damage. Errors of the file system or network do not count as damage; they are raised.
 """
 
 import json
@@ -29,7 +28,10 @@ _MOST_READ_AHEAD = 2**24  # bytes of chunks, decompressed, that are read togethe
 def check_block(
     store: ResultStore, panel: Panel, block: Block, setting: Setting
 ) -> tuple[dict[str, Damage], Outcome | None]:
-    """Check every chunk of one setting on one block; return the damage by variable, and the outcome unless pending."""
+    """Check every chunk of one setting on one block; return the damage by variable, and the outcome unless pending.
+
+    A single read does not confirm damage; `check_blocks` does.
+    """
     problems: dict[str, Damage] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
     present = [outcome for outcome in outcomes if outcome is not None]
@@ -100,14 +102,11 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
     """Check, and optionally rewrite, coordinates, metadata and root; return the damage by panel (or "") and name."""
     problems: dict[tuple[str, str], Damage] = {}
-    repaired: list[str] = []
+    damaged: dict[str, bytes] = {}  # with the right contents
     if store.root.problem:
         problems["", "root"] = Damage("damaged", store.root.problem)
-        for key in (COPY, ROOT) if repair else ():
-            # never rewrite the intact file: a power loss could damage it
-            if store.files.read(key) != store.root.content:
-                store.files.put(key, store.root.content)
-                repaired.append(key)
+        # never rewrite the intact file: a power loss could damage it
+        damaged |= {key: store.root.content for key in (COPY, ROOT) if store.files.read(key) != store.root.content}
     coordinates = make_template(study, store.attributes)
     files = metadata_files(store.root.content) | {
         k: content for k, content in coordinates.items() if not k.endswith(ROOT)
@@ -121,11 +120,12 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
             name = rest.partition("/")[0]
             problem = "the file is missing" if stored is None else "differs from the root"
             problems[panel, "metadata" if name == ROOT else name] = Damage("damaged", problem)
-            if repair:
-                store.files.put(key, expected)
-                repaired.append(key)
-    if repaired:
-        store.files.flush(repaired)
+            damaged[key] = expected
+    if repair:
+        batch = store.files.batch(store.files.versions(damaged))
+        for key, content in damaged.items():
+            batch.put(key, content)
+        batch.finish()
     return problems
 
 

@@ -1,7 +1,7 @@
 """Result store: one Zarr v3 group per panel, readable with xarray.
 
 * A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
-  computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
+  computes the per-cell values. The first block with an ok trial writes them, and a later one only if they differ.
 * The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block and has
   their digests (`pipeline.store.codec.chunk_digests`). Only chunks with these digests are read. A block without a
   status chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.

@@ -11,6 +11,7 @@ from pipeline.errors import BusyStoreError, SessionSupersededError
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.object_files import ObjectFiles
+from pipeline.store.health import check_template
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
@@ -89,6 +90,27 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
     assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", LARGER).url, n_least=3)
 
 
+@pytest.mark.parametrize("check", range(4))
+def test_superseded_session_cannot_replace_the_template_of_a_store_extended_by_another(url, monkeypatch, check):
+    """A growth that stops after any of its session checks, until another session has grown the store, fails."""
+    session = Session.begin(url, {})
+    store = create_empty_store(session, SMALL, {})
+    require, n_checks = ObjectFiles.require_session, iter(range(100))
+
+    def stop_after(files):
+        require(files)
+        if next(n_checks) == check:
+            grow_and_fill(url, monkeypatch)
+
+    further = LARGER.extended(LARGER, 12, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFiles, "require_session", stop_after)
+        with pytest.raises(SessionSupersededError):
+            grow_store(store, session, further)
+    session.end()
+    assert not check_template(ResultStore.open(url), LARGER)
+
+
 def test_repeated_task_accepts_its_own_writes(memory_url):
     with Session.begin(memory_url, {}) as session:
         store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
@@ -123,7 +145,8 @@ def run_and_count(url, requests, n_blocks, n_settings):
     requests.clear()
     pipeline.run(study, url)
     n_coordinates = 2  # trial and algorithm
-    requests["PUT", "chunk"] -= n_coordinates
+    for method in ("PUT", "HEAD"):
+        requests[method, "chunk"] -= n_coordinates
     return Counter(requests)
 
 

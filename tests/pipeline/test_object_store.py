@@ -15,6 +15,7 @@ from pipeline.blocks.evaluate import evaluate_block
 from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, UnreadableStoreError
 from pipeline.runs.verify import verify
 from pipeline.store.commit import BlockWriter, Planned
+from pipeline.store.copies.new_store import new_store
 from pipeline.store.creation import create_empty_store
 from pipeline.store.files.locations import STATE
 from pipeline.store.files.object_files import ObjectFiles
@@ -121,8 +122,8 @@ def test_interrupted_creation_is_finished(memory_url, local, monkeypatch, n_file
     """If a creation is interrupted after it wrote the copy of the root, but not the root, `resume` completes it."""
     write = ObjectFiles.put_many
 
-    def write_some(files, contents):
-        write(files, {key: contents[key] for key in sorted(contents)[:n_files]})
+    def write_some(files, contents, expected):
+        write(files, {key: contents[key] for key in sorted(contents)[:n_files]}, expected)
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
@@ -274,6 +275,24 @@ def test_copies_are_written_to_an_object_store(url, local, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pipeline.compact(f"{url}-joined", f"{url}-failed", progress=fail)
     assert object_keys(url, "-failed") == []
+
+
+def test_two_copies_at_one_location_do_not_mix(memory_url, local):
+    """The second copy is refused if it begins before the first one has ended, and leaves the first one as it is."""
+    copy, refused = f"{memory_url}-compact", []
+
+    def begin_another(*_):
+        with (
+            pytest.raises(BadInputError, match="another process is writing a copy") as error,
+            new_store(copy, 1, b"{}", {}),
+        ):
+            pass
+        refused.append(error)
+
+    pipeline.compact(local, copy, progress=begin_another)
+    assert refused
+    assert_equal_arrays(copy, local)
+    assert not [key for key in object_keys(memory_url, "-compact") if "copying" in key]
 
 
 @pytest.mark.slow

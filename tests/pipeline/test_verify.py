@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline import resume
+from pipeline import Measure, resume
 from pipeline.blocks.division import iterate_blocks
-from pipeline.blocks.evaluate import Block
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.errors import (
     BadInputError,
     BusyStoreError,
@@ -18,6 +18,7 @@ from pipeline.errors import (
     StoreAccessError,
     UnreadableStoreError,
 )
+from pipeline.execution.checks import Rerun
 from pipeline.faults import retried
 from pipeline.runs.verify import verify
 from pipeline.store import health
@@ -29,7 +30,7 @@ from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
-from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
+from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, make_study, pending, writing
 from tests.pipeline.toy import STUDY
 
 CHUNKS = [
@@ -93,6 +94,47 @@ def test_damage_is_confirmed_by_a_second_read(complete_store, monkeypatch):
     store, block = ResultStore.open(complete_store), next(iterate_blocks(panel))
     checks = list(health.check_blocks(store, [(panel, block, setting) for setting in panel.settings()]))
     assert [problems for problems, _ in checks] == [{}] * len(panel.settings())
+
+
+def fail_first(data, setting, streams):
+    return {"x": data, "mean": 0.5, "error": np.where(np.arange(len(data)) == 0, "no", "")}
+
+
+@pytest.mark.parametrize(("name", "change"), [("status", 3), ("mean", 0.25)])
+def test_recomputed_blocks_are_compared_in_every_trial(name, change):
+    """A status of a later trial, and a per-cell measure of a block whose first trial failed, are compared."""
+    measures = (Measure("x", "a number"), Measure("mean", "a number per cell", per_trial=False))
+    study = make_study(fail_first, measures=measures)
+    panel = study.panels[0]
+    setting = panel.settings()[0]
+    stored, computed = (evaluate_block(study, Block("p", 0, range(8)), [setting])[0] for _ in range(2))
+    assert Rerun(panel, setting, computed, stored).equal
+    if name == "status":
+        computed.status[change] = Status.FAILED
+    else:
+        computed.values["mean"][...] = change
+    assert not Rerun(panel, setting, computed, stored).equal
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_chunk_that_is_damaged_in_one_read_only_is_not_reset(store_copy, complete_store, monkeypatch, repair):
+    """No block becomes pending because one read of its chunk, such as of a failing cable, was wrong."""
+    read_many, damaged = LocalFiles.read_many, set()
+
+    def read_once_damaged(files, keys):
+        contents = read_many(files, keys)
+        for key, content in contents.items():
+            if "/estimate/c/" in key and content is not None and key not in damaged:
+                damaged.add(key)
+                contents[key] = content[:-1]
+        return contents
+
+    monkeypatch.setattr(LocalFiles, "read_many", read_once_damaged)
+    checked(store_copy, sample=0, repair=repair)
+    monkeypatch.undo()
+    assert damaged
+    assert (checked(store_copy, sample=0).problems, checked(store_copy, sample=0).n_pending) == ((), 0)
+    assert_equal_arrays(store_copy, complete_store)
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ from pipeline.errors import BadInputError
 from pipeline.store.copies.sources import require_unchanged
 from pipeline.store.files.access import Files, open_files
 from pipeline.store.files.local_files import LocalFiles
-from pipeline.store.files.locations import ROOT, is_local
+from pipeline.store.files.locations import ROOT, STATE, is_local
 from pipeline.store.layout.root import COPY, metadata_files
 from pipeline.store.result_store import ResultStore
+
+_COPYING = f"{STATE}/copying"  # in an object store, where a copy appears object by object
 
 
 @contextmanager
@@ -30,8 +32,10 @@ def new_store(
             place = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
         # in an object store, the record of a later session would supersede this one
         files = open_files(place, f"{n_sessions:06}-copy")
+        files.require_fencing()
+        if place == url and not files.create(_COPYING, uuid.uuid4().hex.encode()):
+            raise BadInputError(f"another process is writing a copy to {url}, or was stopped; choose another path")
         try:
-            files.require_fencing()
             files.begin()
             if is_local(url):
                 lock = _lock(place)
@@ -42,7 +46,9 @@ def new_store(
             batch.finish()
             files.put(ROOT, root)  # last
             files.end()
-            if place != url:
+            if place == url:
+                files.remove([_COPYING])
+            else:
                 os.rename(place, url)
                 LocalFiles(url).sync(os.path.dirname(url))
         except BaseException:

@@ -63,10 +63,17 @@ class ObjectFiles:
         self.require_session()
         request(self._objects.put, self._path(key), content)
 
-    def put_many(self, contents: Mapping[str, bytes]) -> None:
-        """Write objects concurrently."""
+    def put_many(self, contents: Mapping[str, bytes], expected: Mapping[str, Any]) -> None:
+        """Write objects concurrently, those in `expected` only if they still have that version."""
         self.require_session()
-        _concurrently(lambda key: request(self._objects.put, self._path(key), contents[key]), contents)
+
+        def write(key: str) -> None:
+            if key in expected:
+                self.replace(key, contents[key], expected[key])
+            else:
+                request(self._objects.put, self._path(key), contents[key])
+
+        _concurrently(write, contents)
 
     def replace(self, key: str, content: bytes, version: Mapping[str, str] | None) -> None:
         """Replace an object of a known version, or write one that does not exist (None)."""
@@ -140,9 +147,6 @@ class _ObjectBatch:
         self._last: dict[str, bytes] = {}
 
     def put(self, key: str, content: bytes) -> None:
-        if key in self._expected:
-            self._files.replace(key, content, self._expected[key])
-            return
         self._waiting[key] = content
         if len(self._waiting) == _MOST_WAITING or sum(map(len, self._waiting.values())) > _MOST_BYTES:
             self._write_waiting()
@@ -166,7 +170,7 @@ class _ObjectBatch:
 
     def _write_waiting(self) -> None:
         if self._waiting:
-            self._files.put_many(self._waiting)
+            self._files.put_many(self._waiting, self._expected)
             self._waiting = {}
 
 

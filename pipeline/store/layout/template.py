@@ -76,7 +76,7 @@ def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) ->
     kept = {name: attributes[name] for name in ("store_format",) if name in attributes}
     template = make_template(study, {**attributes, **root_attributes(study), **kept})
     root = seal_root(template.pop(ROOT))
-    batch = files.batch(files.versions([COPY, ROOT]))
+    batch = files.batch(files.versions([*template, COPY, ROOT]))
     batch.put_last(COPY, root)
     batch.finish()
     files.flush([COPY])  # no other file may exist without the copy, even after a power loss

@@ -1,4 +1,4 @@
-"""States of the blocks of a store: which are committed, pending, or not asked for, and counts of trials by status."""
+"""States of the blocks of a store: which are committed or pending, and counts of trials by status."""
 
 import json
 import math
