@@ -67,7 +67,7 @@ def least_peak(path, shape, has_chunks):
     study, peaks = study_of(*shape), []
     store = create(path, study, has_chunks)
     study.panels[0].cells()  # caches the values of cells, which belong to the study
-    for _ in range(4):
+    for _ in range(2):
         gc.collect()
         tracemalloc.start()
         assert sum(len(work.block.trials) for work in PendingWork(study, store)) == math.prod(shape)

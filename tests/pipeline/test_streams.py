@@ -241,7 +241,7 @@ def test_ten_thousand_keys_have_the_states_of_numpy():
     assert_many_keys_agree_with_numpy(10**4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_million_keys_have_the_states_of_numpy():
     assert_many_keys_agree_with_numpy(10**6)
 

@@ -86,6 +86,7 @@ def test_an_overconfident_posterior_is_not_calibrated(command, folder):
     assert page.count("<figure id=") == 3
 
 
+@pytest.mark.slow
 def test_draws_of_the_exact_posterior_pass_and_are_ranked_and_a_second_call_computes_nothing(command, folder):
     code, out, _ = command(*OWN)
     assert (code, "No deviation of mine from calibration was found in " in out) == (0, True)
@@ -108,6 +109,7 @@ def test_draws_of_the_exact_posterior_pass_and_are_ranked_and_a_second_call_comp
     assert [row[:5] for row in rows_of(repeated)] == [row[:5] for row in rows_of(out)]  # seconds differ
 
 
+@pytest.mark.slow
 def test_an_interrupted_benchmark_resumes(command, folder):
     assert command(*OWN, "--study", "calibration")[0] == 0
     code, out, _ = command(*OWN)
@@ -123,6 +125,7 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
     assert f"{250 - failed} trials of failing are ok, {failed} failed." in out
 
 
+@pytest.mark.slow
 def test_references_of_a_store_are_paired_by_trial_and_not_computed_again(command):
     run_reference()
     code, out, _ = command(*OWN, "--study", "calibration", "--reference", "reference")
@@ -213,6 +216,7 @@ def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, mo
     assert "declared by the method, and not audited" in (folder / "draws/benchmark-my_draw.html").read_text()
 
 
+@pytest.mark.slow
 def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatch):
     tables = {"k": (10,), "epsilon": (1.0,), "noise": ("geometric",), "algorithm": ("tree", "naive")}
     regressions = {

@@ -94,6 +94,7 @@ def calibrated(tmp_path_factory):
     return xr.open_zarr(store, group="binomial").load(), study.panel("binomial").statistics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metropolis", "abc", "autoregressive"])
 def test_right_foreign_methods_are_calibrated(calibrated, name):
     ds, statistics = calibrated
@@ -124,6 +125,7 @@ def test_existing_methods_keep_their_bits(calibrated, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_program_of_another_language_is_calibrated_and_fails_by_trial(tmp_path):
     """A program that hangs or prints no JSON fails its trials, each with one line."""
 
@@ -163,6 +165,7 @@ def test_posterior_is_as_good_as_its_draws(tmp_path):
     assert ds.covered.mean("trial").sel(algorithm="narrow") < 0.9 < ds.covered.mean("trial").sel(algorithm="mine")
 
 
+@pytest.mark.slow
 def test_several_components_have_ranks_and_joint_coverage(tmp_path):
     def fit(rng, model, prior, y):
         return exact_posterior(model, prior, y).sample(rng, 300)
@@ -198,6 +201,7 @@ def test_tables_accept_draws_and_intervals(tmp_path):
     assert not ds.pit.sel(algorithm="drawn", part="leaf").isnull().any()
 
 
+@pytest.mark.slow
 def test_regressions_of_own_records_receive_their_prior(tmp_path):
     """Draws of the prior itself are calibrated if it is the prior of the records, whatever the release."""
     from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior

@@ -63,7 +63,7 @@ def test_no_normal_approximation_is_chosen():
         (ReleaseModel("binomial", 50, LAPLACE), (1, 1), [11.0], (100,)),
         (ReleaseModel("multinomial", 50, LAPLACE), (1, 1, 1), [11.0, 30.0, 5.0], (100, 3)),
         (ReleaseModel("multinomial", 30_000, LAPLACE), (1, 1, 1), [1e4] * 3, (100, 3)),
-        (ReleaseModel("poisson", 50, LAPLACE, (0, 5)), (1, 1), [70.0], (100,)),
+        pytest.param(ReleaseModel("poisson", 50, LAPLACE, (0, 5)), (1, 1), [70.0], (100,), marks=pytest.mark.slow),
         pytest.param(
             ReleaseModel("normal-unknown-variance", 9, LAPLACE, (0, 1)),
             (0, 1, 2, 1),
@@ -138,6 +138,7 @@ def test_chains_that_do_not_mix_are_warned_of():
         fit(3, model, (1, 1, 1), [5e7, 3e7, 2.5e7])
 
 
+@pytest.mark.slow
 def test_chains_that_have_not_converged_are_replaced_by_longer_ones(monkeypatch):
     """Incomes far below the width of their range mix slowly; without longer chains, as before, they are warned of."""
     incomes = np.random.default_rng(2).lognormal(10.4, 0.6, 100)

@@ -97,6 +97,7 @@ def test_many_records_equal_a_sum_over_a_lattice():
     np.testing.assert_allclose(marginal.cdf(theta), [marginal.weights @ components.cdf(t) for t in theta], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_k_norm_with_a_hundred_categories_agrees_with_a_gibbs_sampler():
     k, n, rng = 100, 1_000_000, np.random.default_rng(3)
     prior, noise = np.full(k, 0.5), Noise("k-norm", 20.0)

@@ -330,6 +330,7 @@ def test_posterior_that_takes_too_long_is_refused():
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
 @pytest.mark.parametrize("family", ["exponential", "normal"])
 def test_bounds_of_likelihoods_hold(family, outside):

@@ -360,7 +360,7 @@ def covered_mean(trials, **changes):
     return np.array(covered)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("epsilon", [1.0, 5.0])
 def test_default_intervals_cover_the_mean_of_clamped_incomes(epsilon):
     """Coverage is near 95 %, within 5 standard errors; with a strong prior at the midpoint it is not."""

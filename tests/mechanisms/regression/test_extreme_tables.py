@@ -185,7 +185,7 @@ def check_pairs(seed, n_pairs, monkeypatch, name):
             check_pair(rng, monkeypatch, name)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PRIORS)
 def test_many_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name):
     check_pairs(2, 2000, monkeypatch, name)

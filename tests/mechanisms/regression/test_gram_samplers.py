@@ -45,6 +45,7 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
     return np.array(pits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "noise"),
     [
@@ -64,7 +65,7 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
 
 @pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
 @pytest.mark.parametrize("n", [10, 100])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_quantiles_are_uniform(method, n):
     for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
@@ -144,13 +145,13 @@ def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_quantiles_are_uniform_with_five_covariates():
     for column in ranks("normal-covariates", "laplace", 6, 1_000, 100, seed=2, n_draws=200, thinning=100).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 7
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_conjugate_draw_without_correction_is_detected():
     """With ten records, the published pairing of a normal statistic and a conjugate posterior is no joint model."""
     pits = ranks("noise-aware-uncorrected", "laplace", 2, 10, 2_000, n_draws=200, thinning=20)

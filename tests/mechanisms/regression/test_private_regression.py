@@ -133,6 +133,7 @@ def test_constant_columns_have_wide_intervals():
     assert found.std()[1] > 2 * varied.std()[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 200])
 def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     rng = np.random.default_rng(1)

@@ -157,6 +157,7 @@ def test_scale_of_the_hyperprior_pools_measurements_of_one_count(second):
         assert leaf_scale(table) == pytest.approx(precision**-0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [50.0, 1000.0])
 def test_leaves_with_much_noise_below_a_total_with_little_have_a_fitted_prior(scale):
     values, parents = [0.9 * scale, -0.2 * scale, 0.4 * scale, -scale, 3.0], [4, 4, 4, 4, -1]
