@@ -144,7 +144,7 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, per-cell ones if a trial is ok; all if the statuses differ.
+        """Names of measures that differ (NaN equals NaN), per-cell ones if a trial is ok; all if the statuses differ.
 
         Numbers of a method with `unseeded` are not compared.
         """
@@ -174,7 +174,7 @@ class Rerun:
 
     @property
     def equal(self) -> bool:
-        """True if both outcomes are bit-identical."""
+        """True if no measure differs."""
         return not self.differing
 
 

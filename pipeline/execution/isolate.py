@@ -1,4 +1,6 @@
-"""Isolation of trials: blocks are computed in child processes of a worker, whose exit code and duration are certain.
+"""Isolation of trials in child processes of a worker, whose exit code and duration are certain.
+
+Blocks with a time limit, and those whose worker was lost, are computed in this way.
 
 A block whose child process terminates or exceeds the time limit is computed setting by setting, and then trial by
 trial. A trial that terminates two processes by itself gets the status killed, and a trial that exceeds the limit by

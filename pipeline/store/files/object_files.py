@@ -1,8 +1,9 @@
 """Files of a store in an object store.
 
 A session is superseded once the record of the next session exists. Writes are conditional where another session could
-have replaced an object meanwhile: a status is written only if none exists, and a chunk of a block that may grow only if
-it has the version that was read before the session was checked.
+have replaced an object meanwhile: a status is written only if none exists; a chunk of a block that may grow, a status
+that is replaced, and the files of the template only if they have the version that was read before the session was
+checked. Other objects are equal whichever session writes them.
 """
 
 import errno
