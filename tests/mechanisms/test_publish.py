@@ -24,6 +24,9 @@ from mechanisms.counts.publish import PUBLISHABLE
 from mechanisms.inference import publish as sums_publish
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.regression.partition_probability import partition_probability
+from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles
+from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.release import CheckedRelease, ExactNoise, entry, require_opendp
 from tests.mechanisms.inference.laplace import statistic
 from tests.mechanisms.refusals import assert_refused
@@ -247,6 +250,16 @@ def test_releases_need_opendp_and_rehearsals_do_not():
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'dpstudies\[release\]'"):
             publish()
         assert publish(rehearsal_seed=1).rehearsal
+    quantile, probability = (
+        partition_quantile("quantile", 3, 1.0, (0.5, 0.5)),
+        partition_probability("normality", 3, 1.0),
+    )
+    for publish in (
+        lambda: publish_quantiles(quantile, np.zeros((3, 1)), np.ones(3)),
+        lambda: publish_probabilities(probability, np.full((3, 1), 0.5)),
+    ):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'dpstudies\[release\]'"):
+            publish()
 
 
 def test_exact_samplers_accept_no_generator_and_no_seed():

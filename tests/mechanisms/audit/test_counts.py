@@ -195,6 +195,13 @@ def test_audit_of_noise_equals_enumeration(name, k, n, epsilon):
     assert_same(found, plain_audit(lambda records: noisy_distribution(name, prior, records, epsilon), k, n, epsilon))
 
 
+@pytest.mark.parametrize("name", ["smooth", "laplace"])
+def test_result_does_not_depend_on_threads(name):
+    one, two = (audit_counts(name, [1, 1, 1], 9, 1.0, DELTA, ELSEWHERE, ORDERS, n_threads=t) for t in (1, 2))
+    assert one.epsilon == two.epsilon
+    assert_same(two, (one.epsilon, list(one.deltas.values()), list(one.renyi.values())))
+
+
 def test_enumeration_detects_a_wrong_scale():
     """An audit of a mechanism whose sensitivity is 5 % wrong differs from the enumeration (negative control)."""
     prior, n = (1.0, 1.0, 1.0), 3
@@ -383,6 +390,8 @@ def test_outputs_with_underflowing_probability_are_compared_in_logs():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("smoth", [1, 1], 3, 1.0), "mechanism must be one of smooth, .*, got 'smoth'"),
+        (("smooth", [1, 0], 5, 1.0), "prior must have positive finite entries"),
         (("smooth", [1, 1], 5, 1.0, 1e-8, (-1.0,)), "epsilons must be finite and >= 0, got -1.0"),
         (("smooth", [1, 1], 5, 1.0, 1e-8, (), (0.9,)), "orders must be finite and >= 1, got 0.9"),
         (("smooth", [1, 1, 1], 2000, 1.0), r"at most .* combinations .* exact audit, got .* \(n = 2000, k = 3\)"),

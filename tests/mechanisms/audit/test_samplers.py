@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from mechanisms import FAMILIES, MECHANISMS, count_sampler, enumerate_candidates, statistics_sampler
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 RECORDS = np.array([0, 1, 1, 2, 0, 1, 1])
@@ -77,3 +78,7 @@ def test_draws_depend_on_the_generator_only(make):
 def test_invalid_data_raise(message, dataset, num_samples):
     with pytest.raises(ValueError, match=message):
         count_sampler(np.random.default_rng(1), MECHANISMS["laplace"], (1, 1), 1.0)(dataset, num_samples)
+
+
+def test_missing_bounds_are_refused_before_sampling():
+    assert_refused(lambda: statistics_sampler(np.random.default_rng(1), FAMILIES["poisson"], 1.0), "bounds must be")

@@ -1,7 +1,9 @@
 """Tests of guarantees and of the ranges of their parameters."""
 
 import dataclasses
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from mechanisms.core.privacy import (
@@ -40,6 +42,13 @@ def test_guarantee_is_a_frozen_value():
     assert (str(Guarantee(0.5)), str(Guarantee(0.5, 1e-8))) == ("0.5-DP", "(0.5, 1e-08)-DP")
     with pytest.raises(dataclasses.FrozenInstanceError):
         Guarantee(1.0).epsilon = 2.0
+
+
+def test_guarantees_store_floats():
+    assert type(Guarantee(1).epsilon) is type(Guarantee(1).delta) is float
+    assert Guarantee(Fraction(1, 2)) == Guarantee(np.float64(0.5), 0)
+    assert type(ConcentratedGuarantee(Fraction(1, 2)).rho) is float
+    assert str(ConcentratedGuarantee(Fraction(1, 2))) == "0.5-zCDP"
 
 
 CONJECTURED = (Guarantee(1.0, 1e-8, status=Status.CONJECTURED), RenyiGuarantee(2, 0.5, status=Status.CONJECTURED))

@@ -4,6 +4,7 @@ import inspect
 import pickle
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from mechanisms.counts.bound_calibration import bound_scale
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.exponential import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.hamming import calibrate_hamming
-from mechanisms.counts.mechanism import CountRelease
+from mechanisms.counts.mechanism import CountRelease, validate
 from mechanisms.counts.permute_and_flip import log_flip_pmf
 from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.counts.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, varying_sensitivity
@@ -328,6 +329,13 @@ def test_output_distribution_depends_on_the_prior_if_stated(name):
     counts = [3, 1, 0]
     one, other = (build(name, prior, counts).log_pmf() for prior in ([1.0, 1.0, 1.0], [0.3, 2.0, 50.0]))
     assert np.array_equal(one, other) is not MECHANISMS[name].uses_prior
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_of_another_number_of_categories_are_refused(name):
+    for function in (validate, MECHANISMS[name].validate, MECHANISMS[name].build):
+        call = partial(function, [1, 1], [1, 1, 1], 1.0, DELTA)
+        assert_refused(call, "counts must have 2 categories, got 3")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms import Guarantee, Mechanism, geometric_counts
+from mechanisms import Guarantee, Mechanism, audit_counts, geometric_counts
 from pipeline import open_results, run
 from studies import STUDIES
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 PRIOR, COUNTS = np.ones(2), np.array([30, 20])
@@ -51,3 +52,15 @@ def test_sampler_is_compared_in_a_study(tmp_path):
     assert np.isnan(mine.expected_hellinger)
     assert_mean_within(mine.hellinger.values, exact)
     assert_rejects(assert_mean_within, mine.hellinger.values, 1.2 * exact)  # negative control: 16 standard errors away
+
+
+def test_exact_audit_of_a_sampler_is_refused():
+    message = "can only be sampled, and has no pmf; audit it by sampled_bound"
+    assert_refused(lambda: audit_counts(sampled(), [1, 1], 5, 1.0), message)
+
+
+@pytest.mark.parametrize("uniforms", [np.zeros(2), np.zeros((3, 2)), np.ones((3, 1)), np.full((3, 1), np.nan)])
+def test_invalid_uniforms_are_refused(uniforms):
+    release = sampled().build(PRIOR, COUNTS, 1.0)
+    assert_refused(lambda: release.from_uniforms(uniforms), r"uniforms must (be in \[0, 1\)|have shape)")
+    assert release.from_uniforms(np.zeros((0, 1))).shape == (0, 2)

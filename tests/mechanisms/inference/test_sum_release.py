@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from mechanisms import Noise, ReleaseModel, SumRelease, posterior_from_release
+from mechanisms import Noise, ReleaseModel, SumRelease, choose_method, posterior_from_release
 from mechanisms.core.privacy import Guarantee, Neighbouring
 from mechanisms.inference.families import MODELS
+from mechanisms.inference.methods import fit_release
 from tests.mechanisms.refusals import assert_refused
 
 ADD = Neighbouring.ADD_OR_REMOVE_ONE
@@ -36,6 +37,14 @@ def test_posterior_equals_that_of_the_function_with_the_same_noise(name):
     assert repr(ours) == repr(expected)
     assert ours.guarantee == release.guarantee == expected.guarantee
     assert ours.guarantee.relation is ADD
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASES if name != "normal-unknown-variance"])
+def test_posterior_is_that_of_the_chosen_method(name):
+    y, prior, options = RELEASES[name]
+    model = ReleaseModel(name, 30, LAPLACE, **options)
+    direct = fit_release(None, model, prior, np.atleast_1d(y), choose_method(model, prior))
+    np.testing.assert_array_equal(SumRelease(y, model).posterior(prior).mean(), direct.mean())
 
 
 def test_release_is_a_copy_that_cannot_change():

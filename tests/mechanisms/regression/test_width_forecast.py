@@ -152,6 +152,8 @@ def test_variance_of_correlated_features_is_that_of_noisy_normal_equations(corre
     whole, limit = ((end.high if correlation else end.low) for end in ends)
     variance = (whole / 3.92) ** 2 - (limit / 3.92) ** 2 * 1e8  # without that of the records
     np.testing.assert_allclose(errors.std(axis=0), np.sqrt(variance), rtol=0.06)
+    if not correlation:  # without noise, the width is that of least squares with an error of 0.2
+        np.testing.assert_allclose(limit[1:], 3.92 * 0.2 / (1e7 * spreads), rtol=1e-3)
 
 
 def test_width_of_an_unknown_slope_does_not_depend_on_the_prior():

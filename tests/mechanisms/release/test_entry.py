@@ -152,35 +152,68 @@ def test_rehearsal_enters_nothing_and_calls_no_hook(name, path, events):
 
 
 @pytest.mark.parametrize(
-    "publish",
+    ("message", "publish"),
     [
-        lambda **how: publish_sums("binomial", [0, SECRET], 1.0, **how),
-        lambda **how: publish_sums("binomial", [0, 1], 1e-20, **how),
-        lambda **how: publish_bounds(np.append(np.ones(500), np.nan), 1.0, **how),
-        lambda **how: publish_bounds(np.full(20, SECRET), 1.0, **how),
-        lambda **how: publish_counts("k-norm", [40, -1, 10], 1.0, **how),
-        lambda **how: publish_counts("smooth", [40, 25, 10], 1.0, **how),
-        lambda **how: publish_counts("k-norm", [40, 25, 10], 1e-7, **how),
-        lambda **how: publish_counts("geometric-projected", [40, 25, 10], 1e-18, **how),
-        lambda **how: publish_counts("discrete-gaussian", [40, 25, 10], 1.0, 1e-260, **how),
-        lambda **how: private_posterior(SECRET, "binomial", (1, 1), 1.0, n=10, **how),
-        lambda **how: private_posterior(3, "binomial", (-1, 1), 1.0, n=10, **how),
-        lambda **how: private_regression(X, np.append(Y[:-1], np.inf), BOX, 1.0, **how),
-        lambda **how: private_regression(X, Y, BOX, 1e-4, **how),
-        lambda **how: private_logistic(X[:, None], X, **LOGISTIC, **how),
-        lambda **how: private_logistic(X[:, None], X > 0.5, **LOGISTIC | {"delta": 1e-300}, **how),
-        lambda **how: publish_probabilities(partition_probability("normality", 3, 1.0), np.full((3, 1), 2.0), **how),
-        lambda **how: publish_probabilities(partition_probability("normality", 3, 1e-9), np.full((3, 1), 0.5), **how),
-        lambda **how: publish_quantiles(QUANTILE, np.zeros((2, 1)), np.ones(2), **how),
-        lambda **how: publish_quantiles(
-            partition_quantile("quantile", 3, 1e-4, (5e-5, 5e-5)), np.zeros((3, 1)), np.ones(3), **how
+        ("data must be", lambda **how: publish_sums("binomial", [0, SECRET], 1.0, **how)),
+        ("data must be an array of real", lambda **how: publish_sums("binomial", [str(SECRET)], 1.0, **how)),
+        ("bounds must be", lambda **how: publish_sums("poisson", [48151], 1.0, **how)),
+        ("outside must be", lambda **how: publish_sums("poisson", [48151], 1.0, (0, 2), outside="fold", **how)),
+        ("counts must be", lambda **how: publish_counts("k-norm", [48151, -3], 1.0, **how)),
+        ("counts must be", lambda **how: publish_counts("k-norm", [48151, 0.5], 1.0, **how)),
+        ("the noise scale must be at most 2^52", lambda **how: publish_sums("binomial", [0, 1], 1e-20, **how)),
+        ("data must be finite", lambda **how: publish_bounds(np.append(np.ones(500), np.nan), 1.0, **how)),
+        ("epsilon of the bounds must be", lambda **how: publish_bounds(np.full(20, SECRET), 1.0, **how)),
+        (
+            "mechanism must have an exact sampler to release real data, one of geometric, .* got 'smooth'; choose",
+            lambda **how: publish_counts("smooth", [40, 25, 10], 1.0, **how),
+        ),
+        ("rejection sampling must need at most", lambda **how: publish_counts("k-norm", [40, 25, 10], 1e-7, **how)),
+        ("epsilon must be >= 1e-08", lambda **how: publish_counts("geometric-projected", [40, 25, 10], 1e-18, **how)),
+        (
+            "delta must be >= 1e-250 for this noise, got 1e-260; choose",
+            lambda **how: publish_counts("discrete-gaussian", [40, 25, 10], 1.0, 1e-260, **how),
+        ),
+        (
+            "data must be an integer between",
+            lambda **how: private_posterior(SECRET, "binomial", (1, 1), 1.0, n=10, **how),
+        ),
+        ("prior .* must be", lambda **how: private_posterior(3, "binomial", (-1, 1), 1.0, n=10, **how)),
+        ("records must be finite", lambda **how: private_regression(X, np.append(Y[:-1], np.inf), BOX, 1.0, **how)),
+        ("2,000 records must be enough", lambda **how: private_regression(X, Y, BOX, 1e-4, **how)),
+        ("labels must be 0 or 1", lambda **how: private_logistic(X[:, None], X, **LOGISTIC, **how)),
+        (
+            "the noise must have at most 48 bits",
+            lambda **how: private_logistic(X[:, None], X > 0.5, **LOGISTIC | {"delta": 1e-300}, **how),
+        ),
+        (
+            "probabilities must be in",
+            lambda **how: publish_probabilities(
+                partition_probability("normality", 3, 1.0), np.full((3, 1), 2.0), **how
+            ),
+        ),
+        (
+            "the noise scale must be",
+            lambda **how: publish_probabilities(
+                partition_probability("normality", 3, 1e-9), np.full((3, 1), 0.5), **how
+            ),
+        ),
+        (
+            "quantiles and spreads must have",
+            lambda **how: publish_quantiles(QUANTILE, np.zeros((2, 1)), np.ones(2), **how),
+        ),
+        (
+            "epsilon of the bounds must be at least",
+            lambda **how: publish_quantiles(
+                partition_quantile("quantile", 3, 1e-4, (5e-5, 5e-5)), np.zeros((3, 1)), np.ones(3), **how
+            ),
         ),
     ],
 )
-def test_invalid_release_is_refused_before_the_entry(publish, path, events):
-    with pytest.raises(ValueError, match="must") as caught:
-        publish(ledger=LedgerFile(path, (9, 1e-3)), before_release=lambda: events.append("hook"))
-    assert str(SECRET) not in str(caught.value)
+def test_invalid_release_is_refused_before_the_entry(message, publish, path, events, monkeypatch):
+    monkeypatch.setattr(ExactNoise, "__init__", None)  # a call raises TypeError
+    ledger = LedgerFile(path, (9, 1e-3))
+    text = assert_refused(lambda: publish(ledger=ledger, before_release=lambda: events.append("hook")), message)
+    assert "48151" not in text
     assert not path.exists()
     assert events == []
 
