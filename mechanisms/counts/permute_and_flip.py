@@ -116,6 +116,7 @@ PERMUTE_AND_FLIP = Mechanism(
 
 def require_flip_calibratable(n: int, k: int) -> None:
     """Raise ValueError if there are too many data sets to audit permute-and-flip."""
+    n, k = conjugate.validate_problem(n, k)
     limited, advice = "candidates for an exact calibration of permute-and-flip", "use fewer records, or k-norm"
     conjugate.require_at_most(MAX_FLIP_CALIBRATED, limited, conjugate.count_candidates(n, k), n, k, advice)
 

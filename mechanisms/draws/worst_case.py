@@ -34,7 +34,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, lambertw
 
-from mechanisms.core.arguments import Floats, is_real, validate_integer, validate_positive
+from mechanisms.core.arguments import Floats, describe, is_real, validate_integer, validate_positive
 from mechanisms.core.privacy_parameters import validate_size
 from mechanisms.draws.glm_mechanisms import GlmMechanism
 
@@ -143,5 +143,5 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
 def validate_dimension(dimension: int) -> int:
     """Return the dimension of x after checking that audits by quadrature support it."""
     if not is_real(dimension) or dimension not in (1, 2):
-        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension!r}; reduce the dimension")
+        raise ValueError(f"x must have 1 or 2 dimensions, got {describe(dimension)}; reduce the dimension")
     return int(dimension)

@@ -62,7 +62,7 @@ KINDS = {
     "natural": (r"must be an integer >= \d+, got", NO_INTEGER),
     "number": (r"must .*, got .*; ", NO_REAL),
     "error_variance": (r"must .*, got .*; ", (*NO_REAL, [])),
-    "dimension": ("x must have 1 or 2 dimensions, got", (*NO_REAL, 0, 3)),
+    "dimension": ("x must have 1 or 2 dimensions, got", (*NO_REAL, np.arange(99.0), 0, 3)),
     "coefficient": ("coefficient must be in (0, 1], got", (*NO_NUMBER, None, 0, 1.5)),
     "positive": ("must be .*finite.*> 0, got", NOT_POSITIVE),
     "epsilon": (r"epsilon must be (a finite number > 0|in \[1e-100, 1e100\]), got", (*NOT_POSITIVE, 1e-101, 1.1e100)),
@@ -208,8 +208,8 @@ CALLS = {
     ),
     "require_bound": (require_bound, {"n": 3, "k": 3}),
     "calibrate_flip": (
-        lambda prior, resolved: calibrate_flip(prior, 5, resolved).rate,
-        {"prior": [1, 1], "resolved": 1.0},
+        lambda prior, n, resolved: calibrate_flip(prior, n, resolved).rate,
+        {"prior": [1, 1], "n": 5, "resolved": 1.0},
     ),
     "calibrate": (
         lambda prior, n, resolved: calibrate(Rule.SMOOTH, prior, n, resolved).rate,
