@@ -350,13 +350,23 @@ def test_hover_shows_value_error_and_number_of_trials(browser, pages):
     assert "trials" in text
 
 
+async def settled(tab):
+    """Return the number of marks and the chosen lines once the figure has been drawn."""
+    shown = []
+    while len(shown) < 2 or shown[-1] != shown[-2]:
+        shown.append([await tab.evaluate(MARKS), set(await tab.evaluate(CHOSEN))])
+        await asyncio.sleep(0.3)
+    return shown[-1]
+
+
 def test_click_on_a_name_hides_its_line_and_shows_it_again(browser, pages):
     async def act(tab):
-        place, found = await tab.evaluate(NAME), []
-        for _ in range(3):
-            found.append([await tab.evaluate(MARKS), set(await tab.evaluate(CHOSEN))])
+        shown = [await settled(tab)]
+        place = await tab.evaluate(NAME)
+        for _ in range(2):
             await move(tab, place, "mousePressed", "mouseReleased")
-        return found
+            shown.append(await settled(tab))
+        return shown
 
     before, hidden, after = visit(browser, pages["laboratory"], act)
     assert before == after
