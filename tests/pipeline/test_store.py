@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from pipeline import open_results
+from pipeline import open_results, run
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
@@ -738,6 +738,10 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
         ):
             finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
         assert file_stamps(path) == before
+    before = {key: stamp for key, stamp in file_stamps(path).items() if "sessions" not in key.parts}
+    with pytest.raises(BadInputError, match="different spec"):
+        run(replace(STUDY, seed=8), path)
+    assert before.items() <= file_stamps(path).items()
 
 
 def test_sessions_are_recorded_without_changing_the_root(store_copy):
