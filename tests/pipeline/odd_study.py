@@ -254,6 +254,7 @@ CASES = {
     "wide-float": returning(lambda x, trials: x.astype(np.longdouble)),
     "boolean": returning(lambda x, trials: x > 0),
     "objects": returning(lambda x, trials: x.astype(object)),
+    "text": returning(lambda x, trials: [str(value) for value in x], "!!!!", "x must be real numbers, got dtype <U"),
     "generator": returning(lambda x, trials: (one for one in x), "!!!!"),
     "masked": returning(masked, "o!oo", "x is masked or missing"),
     "masked-rows": returning(

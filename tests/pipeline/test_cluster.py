@@ -171,6 +171,7 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each(listening):
         assert sum(client.nthreads().values()) == available_cores()
         assert client.submit(os.getpid).result() == os.getpid()
         assert client.submit(blas_threads, pure=False).result() == {1}
+        assert listening()
         assert listening() <= {"127.0.0.1", "::1"}
     assert blas_threads() == {2}
 
@@ -218,7 +219,8 @@ def test_listening_on_all_interfaces_is_detected(listening):
 
 @pytest.mark.slow
 def test_processes_listen_on_the_loopback_interface_with_one_thread_each(listening):
-    with connect(Profile("a", kwargs={"n_workers": 1}, env={"TOY_SETTING": "x"})) as client:
+    shipped = load_profile(f"{SHIPPED}:processes")
+    with connect(replace(shipped, kwargs={**shipped.kwargs, "n_workers": 1}, env={"TOY_SETTING": "x"})) as client:
         pid, environment = client.submit(lambda: (os.getpid(), dict(os.environ))).result()
         assert pid != os.getpid()
         assert {name: environment.get(name) for name in (*ONE_THREAD, "TOY_SETTING")} == {
@@ -381,6 +383,7 @@ def test_no_scheduler_answers(monkeypatch):
 @pytest.mark.parametrize(
     ("message", "profile"),
     [
+        ("must name an installed cluster class, got no_such_module.C", Profile("a", "no_such_module", "C")),
         (
             "must name an installed cluster class, got distributed.LocalClutser",
             Profile("a", "distributed", "LocalClutser"),

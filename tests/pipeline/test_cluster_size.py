@@ -1,5 +1,6 @@
 """Tests of the requested number of workers and of the maximum number of threads, which bounds the queue."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +50,7 @@ def test_profile_with_scale():
 
 
 def test_threads_of_this_process():
+    assert 1 <= available_cores() <= os.cpu_count()
     with connect(THREADS) as client:
         assert most_threads(THREADS, client) == available_cores()
         assert requested_workers(THREADS, client) == 1

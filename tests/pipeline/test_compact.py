@@ -135,13 +135,14 @@ def test_files_are_a_hundredth(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [1, 3])
-def test_shards_of_several_sizes_have_equal_bits(complete_store, tmp_path, monkeypatch, most):
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_shards_of_several_sizes_have_equal_bits(complete_store, tmp_path, memory_url, monkeypatch, most):
     monkeypatch.setattr(shards, "_MOST_CHUNKS", most)
-    copy = compact(complete_store, tmp_path / "compact.zarr")
-    assert_equal_arrays(complete_store, copy.url)
-    for panel in STUDY.panels:
-        assert count_by_status(copy, panel.name) == count_by_status(ResultStore.open(complete_store), panel.name)
+    for destination in (tmp_path / "compact.zarr", memory_url):
+        copy = compact(complete_store, destination)
+        assert_equal_arrays(complete_store, copy.url)
+        for panel in STUDY.panels:
+            assert count_by_status(copy, panel.name) == count_by_status(ResultStore.open(complete_store), panel.name)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from pipeline.store.creation import create_empty_store
 from pipeline.store.files import local_files
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
-from pipeline.store.health import check_block
+from pipeline.store.health import check_block, invalidate
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import block_states
 from pipeline.store.sessions.lease import Session
@@ -86,7 +87,7 @@ def compute_and_commit(url):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("after", "seeds"), [(after, range(2)) for after in (1, 3, 9, 25, 40)])
+@pytest.mark.parametrize(("after", "seeds"), [(after, range(3)) for after in (1, 3, 4, 9, 12, 25, 40)])
 def test_no_status_without_values_after_a_power_loss(tmp_path, monkeypatch, whole, after, seeds):
     for seed in seeds:
         shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
@@ -98,7 +99,7 @@ def test_no_status_without_values_after_a_power_loss(tmp_path, monkeypatch, whol
 
 
 @pytest.mark.parametrize(
-    ("after", "seeds"), [(4, [1]), *(pytest.param(after, range(2), marks=pytest.mark.slow) for after in (1, 9))]
+    ("after", "seeds"), [(4, [1]), *(pytest.param(after, range(3), marks=pytest.mark.slow) for after in (1, 4, 9))]
 )
 def test_no_failed_status_with_values_after_a_power_loss_in_a_retry(tmp_path, monkeypatch, whole, after, seeds):
     study = STUDY.configure(panels=PANELS)
@@ -114,6 +115,18 @@ def test_no_failed_status_with_values_after_a_power_loss_in_a_retry(tmp_path, mo
         assert wrong_blocks(url) == []
         compute_and_commit(url)
         assert_equal_arrays(url, whole)
+
+
+def test_removals_are_not_undone_by_a_power_loss(tmp_path, monkeypatch, whole):
+    """Removals are flushed one after the other, so that a status cannot return without its values."""
+    url, panel = shutil.copytree(whole, tmp_path / "s.zarr"), STUDY.panel("single")
+    note_unsynced(tmp_path / "unsynced", monkeypatch)
+    always_lost = SimpleNamespace(choice=lambda fates: fates[0])
+    with Session.begin(str(url), {}) as session:
+        store = ResultStore.open(url, session.id)
+        invalidate(store, panel, next(iterate_blocks(panel)), panel.settings()[0], ["heads"])
+        assert lose_power(tmp_path / "unsynced", always_lost, lambda path: SESSIONS not in path) == 0
+    assert pending(ResultStore.open(url), panel).sum() == 1
 
 
 def test_power_loss_test_detects_a_missing_flush(tmp_path, monkeypatch):

@@ -87,9 +87,22 @@ def test_panel_may_batch_its_settings():
     assert_same(evaluate_all(batched, "means"), evaluate_all(STUDY, "means"))
 
 
-def test_too_few_results_of_a_batch_fail():
-    outcome = outcome_of(print, evaluate=lambda data, settings, streams: [])
-    assert (outcome.status == FAILED).all()
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        lambda data, settings, streams: [],
+        lambda data, settings, streams: [None],
+        lambda data, settings, streams: [{"x": 1.0}],
+        lambda data, settings, streams: [{"x": np.ones(len(data) + 1)}],
+        lambda data, settings, streams: [{"x": np.ones(len(data)).astype(str)}],
+        lambda data, settings, streams: [{"x": data, "error": [""] * (len(data) + 1)}],
+    ],
+    ids=["no result", "nothing", "one value", "more values", "texts", "more errors"],
+)
+def test_wrong_results_of_a_block_fail_every_trial(evaluate):
+    outcome = outcome_of(print, evaluate=evaluate)
+    assert outcome.status.tolist() == [FAILED] * 8
+    assert outcome.error.all()
     assert np.isnan(outcome.values["x"]).all()
 
 
@@ -194,12 +207,15 @@ LIMIT = "x must be at most 3.40282e+38 in absolute value, or infinite"
 
 
 def returned(result, *errors, **declared):
-    """Return what a method returns, a part of the error of each trial, and attributes of the measure or the panel."""
+    """Return what a method returns, a part of the error of each trial, and attributes of the measure or the panel.
+
+    With `is_whole`, the errors are whole texts.
+    """
     return pytest.param(result, errors, declared, id=f"{result} {declared.get('dtype', '')}"[:80])
 
 
 def reported(error, *errors):
-    return returned({"x": [1.0] * len(errors), "error": error}, *errors)
+    return returned({"x": [1.0] * len(errors), "error": error}, *errors, is_whole=True)
 
 
 @pytest.mark.parametrize(
@@ -218,29 +234,47 @@ def reported(error, *errors):
         returned({"x": [1.0], 1: 2}, "a method must return ['x'], got [1, 'x']"),
         # values that are not real numbers
         returned({"x": ["one"]}, "x must be real numbers, got dtype <U3"),
+        returned({"x": np.array(["1"])}, "x must be real numbers, got dtype <U1"),
         returned({"x": np.array([1j])}, "x must be real numbers, got dtype complex128"),
         returned({"x": np.array([2**70, None])[:1]}, "x must be real numbers, got dtype object"),
-        returned({"x": [0.0, np.nan]}, "", "x is NaN"),
+        returned({"x": [0.0, np.nan]}, "", "x is NaN", is_whole=True),
         returned({"x": [[1.0, 2.0], [1.0, np.nan], [0.0, 0.0]]}, "", "x is NaN", "", **PAIR),
         # values that the declared dtype cannot represent
         returned({"x": [300, -1, 255, 0]}, "in 0 ... 255, got 300", "got -1", "", "", dtype="uint8"),
         returned({"x": [256.0, -0.0, -1.0, 255.0]}, "got 256.0", "", "got -1.0", "", dtype="uint8"),
         returned({"x": [127, 128, -128, -129]}, "", "in -128 ... 127, got 128", "", "got -129", dtype="int8"),
         returned({"x": [1.7, 2.0, np.nan, np.inf]}, "got 1.7", "", "got nan", "got inf", dtype="int64"),
-        returned({"x": [2.0**63, -(2.0**63), 2.0**63 - 1024]}, "got 9.22", "-9.22", "", dtype="int64"),
+        returned(
+            {"x": [2.0**63, 2.0**63 - 1024, -(2.0**63), -1e300]}, "got 9.22", "", "-9.22", "got -1e+300", dtype="int64"
+        ),
         returned({"x": np.array([2**63, 2**63 - 1], np.uint64)}, "got 9223372036854775808", "", dtype="int64"),
-        returned({"x": [-(2**31), 1 - 2**31]}, "in -2147483647 ... 2147483647, got -2147483648", "", dtype="int32"),
+        returned(
+            {"x": [-(2**31), 1 - 2**31, 2**31 - 1]},
+            "in -2147483647 ... 2147483647, got -2147483648",
+            *("", ""),
+            dtype="int32",
+        ),
         returned({"x": np.array([-(2**31), 1 - 2**31], np.int32)}, "got -2147483648", "", dtype="int32"),
         returned({"x": [2**32 - 1, 2**32 - 2]}, "in 0 ... 4294967294, got 4294967295", "", dtype="uint32"),
-        returned({"x": np.array([2**64 - 1, 2**64 - 2049], np.uint64)}, "got 1844", "", dtype="uint64"),
+        returned(
+            {"x": np.array([2**64 - 1, 2**64 - 2048, 2**64 - 2049], np.uint64)},
+            *("got 1844", "got 1844", ""),
+            dtype="uint64",
+        ),
         returned({"x": [2.0**64, 2.0**63, -1.0, 0.0]}, "got 1.8", "", "got -1.0", "", dtype="uint64"),
         returned({"x": np.array([300, 7], np.float16)}, "got 300.0", "", dtype="uint8"),
         returned({"x": np.array([2.5, 2.0], np.float32)}, "got 2.5", "", dtype="int64"),
         returned({"x": [0, 1, 2, -1]}, "", "", "x must be 0 or 1, got 2", "got -1", dtype="bool"),
         returned({"x": [0.0, 1.0, np.nan, 0.5]}, "", "", "x must be 0 or 1, got nan", "got 0.5", dtype="bool"),
         returned({"x": [1e300, 0.1, np.inf, -1e39]}, LIMIT, "", "", "got -1e+39", dtype="float32"),
-        returned({"x": [70000, 1]}, "x must be at most 65504 in absolute value, or infinite", "", dtype="float16"),
-        returned({"x": [[1, 2], [3, 300], [0, 0]]}, "", "in 0 ... 255, got 300", "", dtype="uint8", **PAIR),
+        returned({"x": [70000, 1]}, "at most 65504 in absolute value, or infinite, got 70000", "", dtype="float16"),
+        returned(
+            {"x": [[1, 2], [3, 300], [0, 0]]},
+            *("", "x must be an integer in 0 ... 255, got 300", ""),
+            is_whole=True,
+            dtype="uint8",
+            **PAIR,
+        ),
         # rounding to a floating dtype, and exact casts
         returned({"x": [2**53 + 1, 3]}, "", ""),
         returned({"x": [0.1, 1e-60]}, "", "", dtype="float32"),
@@ -263,7 +297,9 @@ def reported(error, *errors):
         *(reported(nothing, "", "") for nothing in (np.zeros(2, bool), None, "", False, np.ma.masked, np.nan)),
         reported([ValueError(""), AssertionError(), None], "ValueError", "AssertionError", ""),
         reported(["", " ", "\n"], "", "str", "str"),  # a blank reason has the cause of its type
-        returned({"x": [np.nan, np.nan], "error": ["no interval", ""]}, "no interval", "got nan", dtype="int64"),
+        returned(
+            {"x": [np.nan, np.nan, 1.0], "error": ["no interval", "", ""]}, "no interval", "got nan", "", dtype="int64"
+        ),
     ],
 )
 def test_only_trials_with_an_invalid_value_or_a_reported_failure_fail(result, errors, declared):
@@ -278,7 +314,7 @@ def test_only_trials_with_an_invalid_value_or_a_reported_failure_fail(result, er
     outcome = outcome_of(evaluate, trials=len(errors), measures=(measure,), outputs=declared.get("outputs", ()))
     assert outcome.status.tolist() == [FAILED if error else OK for error in errors]
     for text, error in zip(outcome.error, errors, strict=True):
-        assert error in text.splitlines()[-1] if error else text == ""
+        assert error in text.splitlines()[-1] if error and "is_whole" not in declared else text == error
     is_ok = outcome.status == OK
     values = outcome.values["x"]
     assert values.dtype == measure.dtype
@@ -487,11 +523,18 @@ def with_failing_trials(*trials):
     return STUDY.configure(values={"failing": [trials or (-1,)]})
 
 
-def test_each_trial_has_its_own_error():
-    outcome = evaluate_one(with_failing_trials(3, 5), "faults", "raises", range(8))
-    assert outcome.error[5].endswith("ArithmeticError: no result for trial 5")
-    assert "in raises" in outcome.error[5]
-    assert "trial 3" not in outcome.error[5]
+@pytest.mark.parametrize("failing", [(0,), (0, 7), (3, 5), (1, 3, 5, 7), (3, 4)], ids=str)
+def test_failing_trials_have_their_own_errors_and_others_keep_their_values(failing):
+    outcome = evaluate_one(with_failing_trials(*failing), "faults", "raises", range(8))
+    expected = evaluate_one(WITHOUT_FAULTS, "faults", "raises", range(8)).values["x"]
+    expected[list(failing)] = np.nan
+    np.testing.assert_array_equal(outcome.values["x"], expected)
+    assert outcome.values["mean"] == 0.5
+    for trial, (status, error) in enumerate(zip(outcome.status, outcome.error, strict=True)):
+        assert (status, bool(error)) == ((FAILED, True) if trial in failing else (OK, False))
+        assert trial not in failing or error.endswith(f"ArithmeticError: no result for trial {trial}")
+        assert set(re.findall(r"for trial (\d+)", error)) <= {str(trial)}
+        assert trial not in failing or "in raises" in error
 
 
 def test_errors_are_stored_without_secrets():

@@ -202,6 +202,16 @@ def test_short_first_block_may_fail(tmp_path):
     assert counts[Status.FAILED] == 36
 
 
+@pytest.mark.slow
+def test_resume_continues_after_a_budget_error(tmp_path):
+    study, path, whole = failing(fails), tmp_path / "s.zarr", tmp_path / "whole.zarr"
+    with pytest.raises(ExecutionError):
+        run(study, path)
+    resume(path, study=study, allow_failures=True)
+    run(study, whole, allow_failures=True)
+    assert_equal_arrays(path, whole)
+
+
 def test_allow_failures_computes_all_trials(tmp_path):
     store = run(failing(fails), tmp_path / "s.zarr", allow_failures=True)
     counts = count_status(open_results(store)["p"].to_dataset())

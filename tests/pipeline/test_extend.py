@@ -35,7 +35,9 @@ def sorted_arrays(store, panel):
 @pytest.mark.parametrize(
     ("panel", "small", "large"),
     [
+        ("means", {"trials": 3, "values": FEW}, {"trials": 6}),
         ("means", {"trials": 5, "values": FEW}, {"trials": 11}),
+        ("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}),
         (
             "means",
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},

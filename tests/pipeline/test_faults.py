@@ -12,10 +12,6 @@ from tests.pipeline.faults.study import METHODS, Part, undisturbed, unequal, wri
 
 # slow or redundant faults and faults that need idle cores are injected by `python -m tests.fault_table` only
 LEFT_OUT = {
-    "cut chunk",
-    "damaged coordinate",
-    "damaged root",
-    "another version",
     "trial holds the lock",
     "time limit with threads",
     "workers killed",

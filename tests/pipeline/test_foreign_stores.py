@@ -55,7 +55,13 @@ def for_command(command, *more):
 
 
 every_command = pytest.mark.parametrize("command", [*map(for_command, COMMANDS)])
-every_way = pytest.mark.parametrize("command", [*map(for_command, WAYS)])
+
+
+def every_way(name, values):
+    """Try each value with every way to open a store, and the first one with every other command, too."""
+    cases = [for_command(command, value) for value in values for command in WAYS]
+    others = [for_command(command, values[0]) for command in COMMANDS if command not in WAYS]
+    return pytest.mark.parametrize((name, "command"), cases + others)
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +180,7 @@ def test_linked_folders_are_refused_when_a_store_is_opened(place, attempt, kind)
     assert errors.count("\n") == 1
 
 
-@every_way
-@pytest.mark.parametrize("folder", [".dpstudies", SESSIONS, WRITING, "p/x/c"])
+@every_way("folder", [".dpstudies", SESSIONS, WRITING, "p/x/c"])
 def test_files_in_the_place_of_folders_are_refused(place, attempt, folder, command):
     for make in (Path.touch, os.mkfifo) if command == "status" else (Path.touch,):
         path = Path("s.zarr", folder)
@@ -317,8 +322,7 @@ def forged_array(change):
     return lambda document: change(document["consolidated_metadata"]["metadata"]["p/status"])
 
 
-@every_way
-@pytest.mark.parametrize(
+@every_way(
     "change",
     [
         lambda status: status["codecs"][1]["configuration"].update(level=1.5),
@@ -442,16 +446,14 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("changes", FORGED)
-@every_way
+@every_way("changes", FORGED)
 @pytest.mark.slow
 def test_forged_records_end_in_one_line(place, attempt, changes, command):
     forge_submission("tcp://127.0.0.1:9", **changes)
     assert_one_line(*attempt(command))
 
 
-@pytest.mark.parametrize("name", ["²", "9" * 5000, "1_0", "1000000000000000"])
-@every_way
+@every_way("name", ["²", "9" * 5000, "1_0", "1000000000000000"])
 def test_forged_numbers_of_records_end_in_one_line(place, attempt, name, command):
     """Neither a name that is no number nor a number of missing records that does not fit in memory."""
     forge_submission("tcp://127.0.0.1:9", id=f"{name}-0123456789ab", ended="2026-01-01T00:00:00Z")

@@ -40,8 +40,9 @@ def grow_and_fill(url, monkeypatch):
 
 
 def test_second_session_is_rejected_until_the_first_ends(memory_url):
-    with Session.begin(memory_url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
-        Session.begin(memory_url, {})
+    for begin in (lambda: Session.begin(memory_url, {}), lambda: pipeline.run(SMALL, memory_url)):
+        with Session.begin(memory_url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
+            begin()
     Session.begin(memory_url, {}).end()
 
 

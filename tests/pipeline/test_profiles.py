@@ -182,6 +182,7 @@ def test_choice_of_a_profile(write):
         ("must have at most 1,000,000 characters", "#" * 1_000_001, ""),
         ("unknown key 'profile'; did you mean profiles?", {"profile": {}}, ""),
         ("profiles must contain at least one profile, got none", {"default": "a"}, ""),
+        ("profiles must contain at least one profile, got none", {"profiles": {}}, ""),
         ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}, ""),
         ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
         ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),

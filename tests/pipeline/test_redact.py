@@ -172,6 +172,11 @@ def test_previews(profile):
     assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")
 
 
+def test_previews_show_other_values():
+    assert "'username': 'me'" in str(describe_launch(Profile("a", class_name="SSHCluster", kwargs=SSH)))
+    assert SSH["connect_options"]["password"] == "hush"
+
+
 def test_cluster_receives_hidden_secrets():
     from pipeline.clusters.launch import make_launch
 

@@ -161,18 +161,18 @@ def failing_reads(monkeypatch, number, part, times):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EMFILE])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
-def test_transient_read_error_is_retried(altered, monkeypatch, part):
+def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
     before = file_stamps(altered)
-    failing_reads(monkeypatch, errno.ESTALE, part, times=1)
+    failing_reads(monkeypatch, number, part, times=1)
     assert checked(altered).problems == ()
     assert file_stamps(altered) == before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "options"), [(errno.EIO, {}), (errno.EMFILE, {"repair": True}), (errno.EACCES, {"repair": True})]
-)
+@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_read_error_is_not_damage(altered, monkeypatch, number, options):
     """Read errors are reported, and do not lead to the deletion of intact chunks or statuses (regression)."""
     before = file_stamps(altered / "single")

@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
@@ -37,7 +38,7 @@ from tests.pipeline.helpers import (
     temporary_files,
     writing,
 )
-from tests.pipeline.toy import MEANS, STUDY
+from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 
 TOY = str(TOY_FILE)
 
@@ -83,8 +84,8 @@ def test_entries_take_the_options_that_apply_to_them(tmp_path, entry, refused):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "study",
-    [TOY, "tests.pipeline.toy:STUDY"],
-    ids=["file", "module"],
+    [TOY, "tests.pipeline.toy:STUDY", replace(STUDY, aim="A copy.")],
+    ids=["file", "module", "in memory"],
 )
 def test_all_references_to_a_study_give_the_same_store(complete_store, tmp_path, study):
     store = run(study, tmp_path / "r.zarr")
@@ -109,6 +110,20 @@ def test_configured_run(tmp_path):
     assert set(tree.children) == {"single", "faults"}
     assert dict(tree["faults"].sizes) == {"n": 1, "algorithm": 6, "trial": 3}
     assert store.spec["seed"] == store.attributes["seed"] == 1
+
+
+@pytest.mark.slow
+def test_block_size_changes_no_number(complete_store, tmp_path):
+    methods = [method.name for method in FAULTS.methods if method.name != "raises"]
+    faults = replace(FAULTS, block_trials=5).with_values("algorithm", methods)
+    panels = (replace(MEANS, block_trials=2), replace(SINGLE, block_trials=5), faults)
+    store = run(replace(STUDY, panels=panels), tmp_path / "r.zarr")
+    for panel in panels:
+        changed, expected = (
+            xr.open_zarr(url, group=panel.name).drop_vars("error").load() for url in (store.url, complete_store)
+        )
+        xr.testing.assert_identical(changed, expected.sel(algorithm=changed["algorithm"].values))
+        assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
 
 
 def test_progress_counts_every_evaluation_once(tmp_path):
@@ -151,7 +166,8 @@ LOST = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("again", "whole"), [(run, True), (resume, False)], ids=["block lost", "status lost"])
+@pytest.mark.parametrize("whole", [False, True], ids=["status lost", "block lost"])
+@pytest.mark.parametrize("again", [run, resume], ids=["run", "resume"])
 def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole):
     for panel, *position in LOST:
         lose(store_copy, panel, *position, whole=whole)
@@ -266,10 +282,12 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     ("setting", "old", "new"),
     [
         ("plain", "measure_sample(data, shrunk.mean(axis=1)", "measure_sample(data, shrunk.mean(axis=1) * (1 + 1e-15)"),
+        ("noisy", "(streams.uniforms(1)[:, 0] - 0.5)", "(streams.uniforms(2)[:, 1] - 0.5)"),
+        ("chain", "rng.normal(size=", "rng.uniform(size="),
         ("plain", '* streams.uniforms(cell["n"])', '* (1 - streams.uniforms(cell["n"]))'),
         ("plain", "shrunk.mean(axis=1), setting)", "shrunk.mean(axis=1) * np.nan, setting)"),
     ],
-    ids=["plain", "simulate", "fails now"],
+    ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
 def test_different_numbers_are_refused(tmp_path, toy, setting, old, new):
     """If the code changes without a new version, so that recomputed numbers differ, the run is refused."""

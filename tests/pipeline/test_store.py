@@ -14,11 +14,11 @@ import pytest
 import xarray as xr
 import zarr
 
-from pipeline import open_results
+from pipeline import open_results, run
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError, UnreadableStoreError
+from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
@@ -31,7 +31,7 @@ from pipeline.store.read import read_outcome, read_values
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.faults.file_operations import CrashError, crash_at, flip
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     WRITING,
     assert_equal_arrays,
@@ -250,15 +250,19 @@ def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_flipped_bit_is_detected(store_copy, panel, variable, position):
+def test_damaged_chunk_is_detected_by_plain_readers(store_copy, panel, variable, position):
     path = chunk_file(store_copy, panel, variable, *position)
-    array = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"]
-    array[...]  # the array is readable before the bit is flipped
-    flip(path)
-    with pytest.raises(ValueError, match="checksum"):
-        array[...]
-    with pytest.raises(ValueError, match="checksum"):
-        xr.open_zarr(store_copy, group=panel)[variable].load()
+    array, content = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"], path.read_bytes()
+    array[...]  # the array is readable before the chunk is damaged
+    flips = (
+        bytes(byte ^ (k == at) for k, byte in enumerate(content)) for at in (0, len(content) // 2, len(content) - 1)
+    )
+    for damaged in (content[:-3], *flips):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="checksum"):
+            array[...]
+        with pytest.raises(ValueError, match="checksum"):
+            xr.open_zarr(store_copy, group=panel)[variable].load()
 
 
 # Writing
@@ -582,11 +586,25 @@ def test_order_of_blocks_does_not_matter(complete_store, template):
     assert_equal_arrays(template.url, complete_store)
 
 
+@pytest.mark.parametrize("panel", [MEANS, TABLE, SINGLE], ids=lambda panel: panel.name)
+def test_outcomes_of_several_blocks_and_of_a_last_trial_are_read(complete_store, panel):
+    store = ResultStore.open(complete_store)
+    for trials in (range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)):
+        block = Block(panel.name, len(panel.cells()) - 1, trials)
+        for setting, outcome in zip(panel.settings(), evaluate_block(STUDY, block, panel.settings()), strict=True):
+            stored = read_outcome(store, panel, block, setting)
+            np.testing.assert_array_equal(stored.status, outcome.status, strict=True)
+            np.testing.assert_array_equal(stored.error == "", outcome.error == "")
+            for name, values in outcome.values.items():
+                np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
+
+
 # Pending blocks
 
 
 def test_pending_blocks_of_an_empty_and_a_complete_store(template, complete_store):
     shapes = {"means": (2, 2, 7), "faults": (2, 2, 6), "table": (2, 1, 2), "single": (1, 3, 1)}
+    assert SINGLE.n_trials % SINGLE.block_trials  # the last block is shorter
     for panel in STUDY.panels:
         assert pending(template, panel).shape == shapes[panel.name]
         assert pending(template, panel).all()
@@ -689,6 +707,25 @@ def test_exists_for_a_store(complete_store, monkeypatch):
 # The template
 
 
+def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path, monkeypatch):
+    """The root is written last, and a store without it is refused."""
+    path, whole = tmp_path / "t.zarr", tmp_path / "whole.zarr"
+    with Session.begin(str(whole), {}) as session, monkeypatch.context() as patch:
+        operations = crash_at(patch, 10**9)
+        create_empty_store(session, STUDY, {})
+    assert operations.index("rename zarr.json") == len(operations) - 1
+    with Session.begin(str(path), {}) as session:
+        with monkeypatch.context() as patch:
+            crash_at(patch, len(operations) - 1)
+            with pytest.raises(CrashError):
+                create_empty_store(session, STUDY, {})
+        with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dpstudies resume"):
+            open_results(path)
+        finish_creation(ResultStore.open(path), session, STUDY)
+    assert_equal_arrays(path, whole)
+    assert temporary_files(path) == []
+
+
 def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "t.zarr"
     with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
@@ -701,6 +738,10 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
         ):
             finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
         assert file_stamps(path) == before
+    before = {key: stamp for key, stamp in file_stamps(path).items() if "sessions" not in key.parts}
+    with pytest.raises(BadInputError, match="different spec"):
+        run(replace(STUDY, seed=8), path)
+    assert before.items() <= file_stamps(path).items()
 
 
 def test_sessions_are_recorded_without_changing_the_root(store_copy):
@@ -774,10 +815,18 @@ def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
     assert not pending(store, lone[0][0]).any()
 
 
-def test_optimised_mode_is_refused_before_anything_is_written(tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "calibration", "--store", "s.zarr"),
+        *(pytest.param(words, marks=pytest.mark.slow) for words in (("plan", "calibration"), ("status", "s.zarr"))),
+    ],
+    ids=lambda words: words[0],
+)
+def test_optimised_mode_is_refused_before_anything_is_written(tmp_path, words):
     """Zarr removes entries of metadata in assertions, so it neither reads nor writes groups under ``python -O``."""
     ended = subprocess.run(
-        [sys.executable, "-O", "-c", "from studies.cli import main; main()", "run", "calibration", "--store", "s.zarr"],
+        [sys.executable, "-O", "-c", "from studies.cli import main; main()", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -182,8 +182,12 @@ def test_a_trial_that_kills_its_worker_on_a_cluster_of_the_user(tmp_path):
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
         store = pipeline.run(study, tmp_path / "s.zarr", values=deadly, cluster=cluster)
         assert len(cluster.workers) == 1
-    counts = count_status(pipeline.open_results(store)["faults"].to_dataset())
+    ds = pipeline.open_results(store)["faults"].to_dataset()
+    counts = count_status(ds)
     assert (counts[Status.OK], counts[Status.KILLED], sum(counts.values())) == (23, 1, 24)
+    error = ds["error"].sel({"algorithm": "deadly", "n": 3, "trial": 5}).values.item()
+    assert error.startswith("the process that computed this trial terminated: ")
+    assert error.endswith("again: dpstudies trial STORE --panel faults --cell n=3 --trial 5")
     assert dask.config.get("distributed.deploy.lost-worker-timeout", None) == before
 
 

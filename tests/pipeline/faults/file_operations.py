@@ -157,51 +157,59 @@ def disturb(
 
 
 def lose_power(unsynced: Path, rng: random.Random, part: Callable[[str], bool] = lambda path: True) -> int:
-    """Undo a random subset of the renames that were not flushed; files with unflushed content may become empty.
+    """Undo a random subset of the unflushed renames and removals; files with unflushed content may become empty.
 
     All writing processes must have been killed before. Only files whose path is in a `part` are changed.
 
     Returns
     -------
     int
-        Number of renames that were undone, plus the number of emptied files.
+        Number of renames and removals that were undone, plus the number of emptied files.
     """
     n_lost = 0
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
         path, before, is_durable, written = json.loads(note.read_text())
         note.unlink()
-        if (
-            not part(path) or not Path(path).is_file() or _digest(Path(path)) != written
-        ):  # replaced by an undisturbed process
+        now = _digest(Path(path)) if Path(path).is_file() else None
+        if not part(path) or now != written:  # replaced by an undisturbed process
             continue
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
         n_lost += fate != "kept"
         if fate == "lost" and before is None:
             Path(path).unlink(missing_ok=True)
-        elif fate != "kept" and Path(path).exists():
+        elif fate != "kept":
             Path(path).write_bytes(bytes.fromhex(before) if fate == "lost" else b"")
     return n_lost
 
 
 def note_unsynced(folder: Path, patch: Any) -> None:
-    """Note renames in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
+    """Note renames and removals in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
-    write, rename, flush, sync = (
-        getattr(LocalFiles, name) for name in ("_write_temporary", "_rename", "flush", "sync")
+    write, rename, remove, flush, sync = (
+        getattr(LocalFiles, name) for name in ("_write_temporary", "_rename", "remove", "flush", "sync")
     )
 
     def noted_write(files, content):
         written.add(temporary := write(files, content))
         return temporary
 
-    def noted_rename(files, temporary, key):
-        path = Path(files.url, key)
+    def write_note(path, is_durable, written):
         before = path.read_bytes().hex() if path.is_file() else None
         note = folder / f".{uuid.uuid4().hex}"
-        note.write_text(json.dumps([str(path), before, temporary in durable, _digest(Path(temporary))]))
+        note.write_text(json.dumps([str(path), before, is_durable, written]))
         note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a rename is atomic, so that a kill is safe
+
+    def noted_rename(files, temporary, key):
+        write_note(Path(files.url, key), temporary in durable, _digest(Path(temporary)))
         rename(files, temporary, key)
+
+    def noted_remove(files, keys):
+        keys = list(keys)
+        for path in (Path(files.url, key) for key in keys):
+            if path.is_file():
+                write_note(path, True, None)
+        remove(files, keys)
 
     def noted_flush(files, keys):
         noted, contents = [path for path in folder.iterdir() if path.name[0] != "."], set(written)
@@ -216,6 +224,7 @@ def note_unsynced(folder: Path, patch: Any) -> None:
 
     patch.setattr(LocalFiles, "_write_temporary", noted_write)
     patch.setattr(LocalFiles, "_rename", noted_rename)
+    patch.setattr(LocalFiles, "remove", noted_remove)
     patch.setattr(LocalFiles, "flush", noted_flush)
     patch.setattr(LocalFiles, "sync", noted_sync)
 
