@@ -1,5 +1,7 @@
 """Tests that committed blocks stay correct after power losses that undo an arbitrary part of unflushed writes."""
 
+import ctypes
+import errno
 import os
 import random
 import shutil
@@ -155,6 +157,31 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
         before = len(flushes)
         compute_pending(store, study)
         assert len(flushes) - before == 3  # in this test, each task has one block
+
+
+def refuse_syncfs(descriptor):
+    ctypes.set_errno(errno.ENOSYS)
+    return -1
+
+
+@pytest.mark.parametrize("syncfs", [None, refuse_syncfs], ids=["absent", "not implemented"])
+def test_files_are_flushed_one_by_one_without_syncfs(tmp_path, monkeypatch, syncfs):
+    """A kernel, or a sandbox, may lack the system call although the C library has it."""
+    with Session.begin(str(tmp_path), {}) as session:
+        session.files.put("a/b", b"1")
+        flushed, fsync = [], os.fsync
+
+        def note(descriptor):
+            flushed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
+            return fsync(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local_files, "_SYNCFS", syncfs)
+            patch.setattr(os, "fsync", note)
+            session.files.flush(["a/b"])
+            assert sorted(flushed) == ["a", "a/b"]
+            session.files.remove(["a/b"])
+        assert sorted(flushed) == ["a", "a", "a/b"]
 
 
 def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):

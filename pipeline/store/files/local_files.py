@@ -119,18 +119,18 @@ class LocalFiles:
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files durably, if they exist: each is renamed into the session's folder, which fails after fencing."""
-        removed = False
+        folders = set()
         for key in keys:
-            temporary = self._temporary_name()
+            temporary, path = self._temporary_name(), self._path(key)
             try:
-                os.rename(self._path(key), temporary)
+                os.rename(path, temporary)
             except (FileNotFoundError, NotADirectoryError):
                 self._require_session()
                 continue
             _destroy(temporary)
-            removed = True
-        if removed:
-            self.flush([])
+            folders.add(os.path.dirname(path))
+        if folders:
+            self._make_durable(folders)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove files that belong to no session; absent files are ignored."""
@@ -220,16 +220,21 @@ class LocalFiles:
 
     def flush(self, keys: Iterable[str]) -> None:
         """Make written files, or temporary ones by path, durable; after an error, they must be written again."""
+        paths = {os.path.join(self.url, key) for key in keys}
+        self._make_durable(paths | {os.path.dirname(path) for path in paths})
+
+    def _make_durable(self, paths: Iterable[str]) -> None:
+        """Flush files and folders, by one system call for the whole file system where it is available."""
         if _SYNCFS is not None:
             descriptor = os.open(self.url, os.O_RDONLY)
             try:
-                if _SYNCFS(descriptor) and ctypes.get_errno() != errno.ENOSYS:
+                if _SYNCFS(descriptor) == 0:
+                    return
+                if ctypes.get_errno() != errno.ENOSYS:
                     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), self.url)
             finally:
                 os.close(descriptor)
-            return
-        paths = {os.path.join(self.url, key) for key in keys}
-        for path in paths | {os.path.dirname(path) for path in paths}:
+        for path in paths:
             self.sync(path)
 
     def _path(self, key: str, is_read: bool = False) -> str:
