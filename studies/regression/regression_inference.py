@@ -206,7 +206,7 @@ STUDY = Study(
         for track in ("pure", "approximate")
     ),
     quick=Scale(
-        trials={"calibration": 30, "one-feature": 400, "real-two": 30},  # 400 decide the claim that leads
+        trials=30,
         panels=("calibration", "one-feature", "real-two"),
         values={
             "n": {"calibration": (10,), "one-feature": (100, 1_000, 10_000)},
