@@ -326,6 +326,7 @@ class StuckCluster(RigidCluster):
         raise TimeoutError("join timed out")  # Dask's event loop may raise this error on a busy machine
 
 
+@pytest.mark.slow
 def test_failed_close_does_not_hide_the_first_error():
     bad = replace(THREADS, module=StuckCluster.__module__, class_name="StuckCluster", scale=2)
     with pytest.raises(BadInputError, match="did not start: ValueError: no room"):

@@ -302,6 +302,7 @@ def test_time_limit_on_threads(tmp_path):
     assert unequal(store.url, failed, Part(("p",), 2, 4)) == ""
 
 
+@pytest.mark.slow
 def test_time_limit_stops_a_method_that_never_returns(tmp_path):
     failing = {(0, "a", trial): "sleep" for trial in range(10)}
     study = find_study(str(write_study(tmp_path, failing=failing)), {})

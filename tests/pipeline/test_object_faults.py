@@ -35,6 +35,7 @@ def local(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "throttled", "broken", "half", "slow"])
 def test_values_are_equal_if_every_ninth_request_has_a_fault(object_server, local, fault):
     faults = cycle([*[""] * 8, fault])

@@ -206,6 +206,7 @@ def test_counts_are_ranked_by_distance_and_audited(command, folder, monkeypatch)
         assert evidence in (folder / name / f"benchmark-{name}.html").read_text()
 
 
+@pytest.mark.slow
 def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, monkeypatch):
     values = {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("true-posterior", "glm-gdp")}
     with_quick(monkeypatch, private_mcmc=Scale(10, ("simulated",), values))

@@ -277,6 +277,7 @@ def test_ranges_of_values_that_agree_give_no_warning(rows):
     assert not read_table(pd.DataFrame(rows, columns=["a", "value", "seen"]), ["a"], sd=3.0).warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coarse", [50.0, 1000.0])
 def test_order_of_measurements_of_a_cell_does_not_change_the_posterior(coarse):
     """Cells are measured by two tables, of which one has little noise and informs the hyperprior."""

@@ -112,6 +112,7 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     assert [row[0] for row in describe_folder("lab", found)] == ["Folder", "Page written by"]
 
 
+@pytest.mark.slow
 def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     """A third of the blocks of a study leaves no cell whole in some panels."""
     name = "hellinger-sensitivity"

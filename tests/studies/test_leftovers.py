@@ -100,6 +100,7 @@ def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
     assert_ended(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("panel", "printed"), [("close-streams", ["a method prints", "and continues"]), ("replace-streams", [])]
 )

@@ -350,6 +350,7 @@ def stores(command):
     return before
 
 
+@pytest.mark.slow
 def test_extended_store_equals_one_run_from_the_start(command, stores):
     whole, grown = (xr.open_zarr(path, group="binomial").load() for path in ("whole.zarr", "grown.zarr"))
     xr.testing.assert_identical(whole, grown)

@@ -129,6 +129,7 @@ def test_histogram_sensitivity_equals_enumeration():
         assert moves[neighbours].max() == histogram_sensitivity(k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_problem_too_large_to_stream_can_be_sampled(builder):
     release = builder([1] * 5, [10**6] * 5, 2.0)

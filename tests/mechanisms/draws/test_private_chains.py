@@ -72,6 +72,7 @@ class _Quadratic(LangevinChain):
     smoothness = property(lambda chain: chain.precision)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, 3, 20])
 def test_no_loss_of_a_logistic_chain_exceeds_the_stated_guarantee(n_steps):
     """Densities of the last iterate on neighbouring data sets are propagated by quadrature."""

@@ -85,6 +85,7 @@ def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, re
         release.calibrated(2, 1.0, 1e-6).release(np.random.default_rng(1), records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "epsilon", "data_of"),
     [(AdaSSP, 3.0, gram_from), (BinnedRegression, 1.0, np.asarray), (NoisyDescent, 1.0, np.asarray)],

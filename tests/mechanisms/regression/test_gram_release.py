@@ -73,6 +73,7 @@ def test_no_pair_of_records_exceeds_the_sensitivity(name, p):
         assert found[0] == pytest.approx(sensitivity, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["laplace", "k-norm"])
 def test_draws_lose_at_most_epsilon(name):
     """The statistical lower bound at the worst pair is below ε = 1, and above 1 for noise of half the scale."""

@@ -107,6 +107,7 @@ def test_posterior_without_noise_equals_importance_sampling(p, n):
         assert (np.abs(shares - q) < 5 * np.sqrt(q * (1 - q) * (1 / effective + 1 / 1_500))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["normal-covariates", "data-augmentation"])
 def test_chains_of_five_covariates_mix_with_ten_records(method):
     """Weights of conjugate proposals are unbounded there, and their chains had R-hat 1.88."""

@@ -57,6 +57,7 @@ def columns_with_correlation(n, d, correlation):
     return 50.0 + 12.0 * (np.sqrt(correlation) * common + np.sqrt(1.0 - correlation) * own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "n"), [(2, 20_000), (3, 20_000), (5, 100_000)])
 @pytest.mark.parametrize("correlation", [0.0, 0.8])
 def test_widths_of_correlated_features_are_in_the_range_of_the_forecast(d, n, correlation):
