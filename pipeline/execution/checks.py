@@ -168,7 +168,8 @@ class Rerun:
         for name, before in self.stored.values.items():
             if before.dtype.kind == "f":
                 scale = np.maximum(np.abs(before), np.finfo(float).tiny)
-                apart = np.abs(self.computed.values[name] - before) / scale
+                with np.errstate(invalid="ignore"):  # infinity
+                    apart = np.abs(self.computed.values[name] - before) / scale
                 worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
         return f"largest relative difference {worst:.2g}" if worst else "one of the outcomes failed or has no number"
 

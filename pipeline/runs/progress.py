@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
@@ -19,6 +19,7 @@ from pipeline.execution.work import MOST_SAMPLES, PendingWork, Receipt
 Progress: TypeAlias = Callable[[PendingWork], Callable[[Receipt], None]]
 
 _SECONDS_BETWEEN_LINES = 5.0
+_WIDTH_WITH_RATE = 100  # columns of a terminal from which the bar states evaluations per second
 
 
 def format_duration(seconds: float | None) -> str:
@@ -189,9 +190,9 @@ class ProgressDisplay:
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TaskProgressColumn(),
                 MofNCompleteColumn(table_column=Column(no_wrap=True)),  # so that a narrow terminal shortens the bar
-                TextColumn("{task.fields[rate]:,.0f}/s, {task.fields[failed]:,} failed, time left {task.fields[eta]}"),
+                TextColumn("{task.fields[failed]:,} failed, time left {task.fields[eta]}"),
+                *([TextColumn("{task.fields[rate]:,.0f}/s")] if self._console.width >= _WIDTH_WITH_RATE else []),
                 console=self._console,
             )
             self._task = self._bar.add_task(self._label or "evaluations", total=self.n_total, **self._shown)

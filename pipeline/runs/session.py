@@ -120,7 +120,7 @@ def _prepared(
         if store is None:
             return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **audits})
         if not store.complete:
-            return retried(finish_creation, store, session, study)
+            return retried(finish_creation, store, session, study, source.attributes)
         return store if store.holds(study) else retried(grow_store, store, session, study, audits)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

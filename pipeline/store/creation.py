@@ -15,11 +15,13 @@ def create_empty_store(session: Session, study: Study, attributes: Mapping[str, 
     return ResultStore(session.files, write_template(session.files, study, attributes))
 
 
-def finish_creation(begun: ResultStore, session: Session, study: Study) -> ResultStore:
-    """Complete an interrupted creation, with the attributes of the session that began it."""
+def finish_creation(
+    begun: ResultStore, session: Session, study: Study, attributes: Mapping[str, Any] | None = None
+) -> ResultStore:
+    """Complete an interrupted creation, with attributes of this session, such as its code, and others as begun."""
     if begun.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
         raise BadInputError(f"{begun.url} contains an unfinished store with a different spec; choose another path")
-    return create_empty_store(session, study, begun.attributes)
+    return create_empty_store(session, study, {**begun.attributes, **(attributes or {})})
 
 
 def grow_store(

@@ -278,21 +278,34 @@ def test_copies_are_written_to_an_object_store(url, local, tmp_path):
 
 
 def test_two_copies_at_one_location_do_not_mix(memory_url, local):
-    """The second copy is refused if it begins before the first one has ended, and leaves the first one as it is."""
+    """Whoever else writes to the location of a copy, or reads it, is refused until the copy has ended."""
     copy, refused = f"{memory_url}-compact", []
 
     def begin_another(*_):
         with (
-            pytest.raises(BadInputError, match="another process is writing a copy") as error,
+            pytest.raises(BadInputError, match="another process is writing to") as error,
             new_store(copy, 1, b"{}", {}),
         ):
             pass
         refused.append(error)
+        for call in (lambda url: pipeline.run(STUDY, url), pipeline.resume, pipeline.open_results, verify):
+            with pytest.raises(BadInputError, match="a copy of a store is being written to") as error:
+                call(copy)
+            refused.append(error)
 
     pipeline.compact(local, copy, progress=begin_another)
-    assert refused
+    assert len(refused) >= 5
     assert_equal_arrays(copy, local)
     assert not [key for key in object_keys(memory_url, "-compact") if "copying" in key]
+
+
+def test_a_copy_is_refused_where_a_session_has_begun(memory_url):
+    session = Session.begin(memory_url, {})
+    before = object_keys(memory_url)
+    with pytest.raises(BadInputError, match="another process is writing to"), new_store(memory_url, 1, b"{}", {}):
+        pass
+    assert object_keys(memory_url) == before
+    session.end()
 
 
 @pytest.mark.slow

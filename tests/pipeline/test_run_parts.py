@@ -14,7 +14,8 @@ from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.run_part import RunPart
 from pipeline.store.scan.states import blocks_of_others, count_by_status
-from tests.pipeline.helpers import assert_equal_arrays, interrupt_after
+from tests.pipeline.faults.file_operations import CrashError, crash_at
+from tests.pipeline.helpers import assert_equal_arrays, interrupt_after, write_study_file
 from tests.pipeline.toy import STUDY
 
 
@@ -172,3 +173,18 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         with pytest.raises(BadInputError, match=text):
             call()
     assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
+
+
+def test_a_finished_creation_states_the_code_that_computes_its_trials(tmp_path, monkeypatch):
+    """Shares of one run are joined only if their code is equal, so a share must not state that of another session."""
+    path = tmp_path / "study.py"
+    write_study_file(path)
+    with monkeypatch.context() as patch:
+        crash_at(patch, 9, once=True)
+        with pytest.raises(CrashError):
+            pipeline.run(str(path), tmp_path / "s.zarr")
+    write_study_file(path, x="data + 1")
+    finished, whole = (pipeline.run(str(path), tmp_path / name).attributes for name in ("s.zarr", "whole.zarr"))
+    assert {name: finished[name] for name in finished if "sha256" in name} == {
+        name: whole[name] for name in whole if "sha256" in name
+    }

@@ -10,7 +10,7 @@ import zarr
 
 from pipeline import Measure, resume
 from pipeline.blocks.division import iterate_blocks
-from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.errors import (
     BadInputError,
     BusyStoreError,
@@ -23,9 +23,10 @@ from pipeline.faults import retried
 from pipeline.runs.verify import verify
 from pipeline.store import health
 from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.creation import create_empty_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
+from pipeline.store.layout.root import COPY
 from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
@@ -100,6 +101,16 @@ def fail_first(data, setting, streams):
     return {"x": data, "mean": 0.5, "error": np.where(np.arange(len(data)) == 0, "no", "")}
 
 
+def test_infinite_values_are_compared_without_a_warning():
+    panel = make_study(fail_first).panels[0]
+    outcomes = [
+        Outcome({"x": np.array([np.inf, value])}, np.array([Status.OK] * 2), np.array(["", ""], object))
+        for value in (1.0, 2.0)
+    ]
+    again = Rerun(panel, panel.settings()[0], *outcomes)
+    assert again.largest_difference == "largest relative difference 0.5"
+
+
 @pytest.mark.parametrize(("name", "change"), [("status", 3), ("mean", 0.25)])
 def test_recomputed_blocks_are_compared_in_every_trial(name, change):
     """A status of a later trial, and a per-cell measure of a block whose first trial failed, are compared."""
@@ -135,6 +146,39 @@ def test_a_chunk_that_is_damaged_in_one_read_only_is_not_reset(store_copy, compl
     assert damaged
     assert (checked(store_copy, sample=0).problems, checked(store_copy, sample=0).n_pending) == ((), 0)
     assert_equal_arrays(store_copy, complete_store)
+
+
+def test_a_block_that_is_present_at_some_values_of_an_unused_factor_is_pending(store_copy, complete_store):
+    """An extension by a value of a method factor that was stopped leaves such blocks, which `resume` computes."""
+    chunk_file(store_copy, "means", "status", 0, 0, 1, 0, 0, 0).unlink()
+    for repair in (False, True, False):
+        verification = checked(store_copy, sample=0, repair=repair)
+        assert (verification.problems, verification.n_pending) == ((), 1)
+    resume(store_copy, study=STUDY)
+    assert_equal_arrays(store_copy, complete_store)
+
+
+def test_a_copy_that_differs_from_the_root_is_reported_and_rewritten(store_copy, monkeypatch):
+    """An extension that was stopped after it wrote the copy leaves a copy of a larger store."""
+    root, copy = store_copy / "zarr.json", store_copy / COPY
+    rename, larger = LocalFiles.rename, STUDY.extended(STUDY, 40, {})
+
+    def stop_after(files, temporary, key):
+        rename(files, temporary, key)
+        raise KeyboardInterrupt
+
+    with Session.begin(str(store_copy), {}) as session:
+        store = ResultStore.open(store_copy, session.id)
+        monkeypatch.setattr(LocalFiles, "rename", stop_after)
+        with pytest.raises(KeyboardInterrupt):
+            grow_store(store, session, larger)
+        monkeypatch.undo()
+    assert root.read_bytes() != copy.read_bytes()
+    (problem,) = checked(store_copy, sample=0).problems
+    assert (problem.variable, problem.damage.kind) == ("root", "damaged")
+    checked(store_copy, sample=0, repair=True)
+    assert root.read_bytes() == copy.read_bytes()
+    assert checked(store_copy, sample=0).problems == ()
 
 
 @pytest.mark.slow
@@ -274,7 +318,7 @@ def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
     before = file_stamps(store_copy)
     with pytest.raises(StoreAccessError) as caught:
         checked(ResultStore.open(store_copy), sample=0)
-    expected = f"cannot read the store {store_copy}: [Errno 5] Input/output error; nothing was changed"
+    expected = f"cannot read the store {store_copy}: [Errno 5] Input/output error; make it readable, and repeat"
     assert str(caught.value) == expected
     assert file_stamps(store_copy) == before
 

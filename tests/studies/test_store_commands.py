@@ -221,7 +221,7 @@ def test_file_system_error_is_one_line_and_not_reported_as_damage(command, store
     monkeypatch.setattr(LocalFiles, "_read", read_or_fail)  # counts
     code, _, err = command(reader, store)
     assert (code, err.count("\n")) == (3, 1)
-    assert re.search(r"cannot read the store.*Input/output error; nothing was changed", err)
+    assert re.search(r"cannot read the store.*Input/output error; make it readable, and repeat", err)
 
 
 @pytest.mark.slow

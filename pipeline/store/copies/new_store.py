@@ -12,11 +12,9 @@ from pipeline.errors import BadInputError
 from pipeline.store.copies.sources import require_unchanged
 from pipeline.store.files.access import Files, open_files
 from pipeline.store.files.local_files import LocalFiles
-from pipeline.store.files.locations import ROOT, STATE, is_local
+from pipeline.store.files.locations import COPYING, ROOT, STATE, is_local
 from pipeline.store.layout.root import COPY, metadata_files
 from pipeline.store.result_store import ResultStore
-
-_COPYING = f"{STATE}/copying"  # in an object store, where a copy appears object by object
 
 
 @contextmanager
@@ -33,8 +31,8 @@ def new_store(
         # in an object store, the record of a later session would supersede this one
         files = open_files(place, f"{n_sessions:06}-copy")
         files.require_fencing()
-        if place == url and not files.create(_COPYING, uuid.uuid4().hex.encode()):
-            raise BadInputError(f"another process is writing a copy to {url}, or was stopped; choose another path")
+        if place == url:
+            _claim(files)
         try:
             files.begin()
             if is_local(url):
@@ -47,7 +45,7 @@ def new_store(
             files.put(ROOT, root)  # last
             files.end()
             if place == url:
-                files.remove([_COPYING])
+                files.remove([COPYING])
             else:
                 os.rename(place, url)
                 LocalFiles(url).sync(os.path.dirname(url))
@@ -59,6 +57,16 @@ def new_store(
                 os.close(lock)
     except OSError as error:
         raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
+
+
+def _claim(files: Files) -> None:
+    """Mark a location in an object store as that of a copy; sessions are refused there from now on."""
+    refusal = f"another process is writing to {files.url}, or was stopped while it wrote a copy; choose another path"
+    if not files.create(COPYING, uuid.uuid4().hex.encode()):
+        raise BadInputError(refusal)
+    if files.names("") != [STATE] or files.names(STATE) != [os.path.basename(COPYING)]:  # a session began before
+        files.delete([COPYING])
+        raise BadInputError(refusal)
 
 
 def put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | None]) -> None:

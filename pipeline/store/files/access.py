@@ -28,4 +28,6 @@ def accessing(url: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error
+        raise StoreAccessError(
+            f"cannot read the store {url}: {explain(error)}; make it readable, and repeat"
+        ) from error

@@ -95,7 +95,8 @@ def read_root(files: Files) -> Root | None:
         return None
     if intact is not None:
         assert stored is not None
-        problem = "" if copied is not None else f"the copy of the root, {COPY}, is {'damaged' if copy else 'missing'}"
+        state = "missing" if copy is None else "damaged" if copied is None else "another one" if copy != stored else ""
+        problem = f"the copy of the root, {COPY}, is {state}" if state else ""
         root = Root(stored, problem=problem)
     elif copied is not None:
         assert copy is not None
