@@ -351,9 +351,9 @@ def test_hover_shows_value_error_and_number_of_trials(browser, pages):
 
 
 async def settled(tab):
-    """Return the number of marks and the chosen lines once the figure has been drawn."""
+    """Return the number of marks and the chosen lines once all figures near the window have been drawn."""
     shown = []
-    while len(shown) < 2 or shown[-1] != shown[-2]:
+    while len(shown) < 4 or any(state != shown[-1] for state in shown[-4:]):
         shown.append([await tab.evaluate(MARKS), set(await tab.evaluate(CHOSEN))])
         await asyncio.sleep(0.3)
     return shown[-1]
@@ -361,6 +361,7 @@ async def settled(tab):
 
 def test_click_on_a_name_hides_its_line_and_shows_it_again(browser, pages):
     async def act(tab):
+        await tab.evaluate(NAME)  # scrolls to the name, so that figures near it are drawn, which may move it
         shown = [await settled(tab)]
         place = await tab.evaluate(NAME)
         for _ in range(2):
