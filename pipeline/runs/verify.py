@@ -93,10 +93,11 @@ def _check_setting(
     if not (is_computed and is_repeatable) or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
         return Verification(n_read=1, problems=problems)
     again = Rerun(panel, setting, _recompute(task, study, block, k), stored)
-    if not again.differing:
+    differing = again.differing
+    if not differing:
         return Verification(n_read=1, n_computed=1, problems=problems)
     different = Damage("different", again.largest_difference)
-    problems += tuple(StoreProblem(where, name, different) for name in again.differing)
+    problems += tuple(StoreProblem(where, name, different) for name in differing)
     if task.session:
         with task.writer().commit([Planned(panel, block, [setting], [setting])]) as commit:
             commit.write(panel, block, setting, again.computed)

@@ -144,7 +144,8 @@ def test_a_chunk_that_is_damaged_in_one_read_only_is_not_reset(store_copy, compl
     checked(store_copy, sample=0, repair=repair)
     monkeypatch.undo()
     assert damaged
-    assert (checked(store_copy, sample=0).problems, checked(store_copy, sample=0).n_pending) == ((), 0)
+    verification = checked(store_copy, sample=0)
+    assert (verification.problems, verification.n_pending) == ((), 0)
     assert_equal_arrays(store_copy, complete_store)
 
 

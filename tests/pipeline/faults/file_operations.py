@@ -186,7 +186,7 @@ def note_unsynced(folder: Path, patch: Any) -> None:
     """Note renames and removals in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
-    write, rename, remove, flush, sync = (
+    write, rename, remove, make_durable, sync = (
         getattr(LocalFiles, name) for name in ("_write_temporary", "_rename", "remove", "_make_durable", "sync")
     )
 
@@ -211,9 +211,9 @@ def note_unsynced(folder: Path, patch: Any) -> None:
                 write_note(path, True, None)
         remove(files, keys)
 
-    def noted_flush(files, paths):
+    def noted_make_durable(files, paths):
         noted, contents = [path for path in folder.iterdir() if path.name[0] != "."], set(written)
-        flush(files, paths)
+        make_durable(files, paths)
         durable.update(contents)
         for note in noted:
             note.unlink(missing_ok=True)  # another process may have removed the note
@@ -225,7 +225,7 @@ def note_unsynced(folder: Path, patch: Any) -> None:
     patch.setattr(LocalFiles, "_write_temporary", noted_write)
     patch.setattr(LocalFiles, "_rename", noted_rename)
     patch.setattr(LocalFiles, "remove", noted_remove)
-    patch.setattr(LocalFiles, "_make_durable", noted_flush)
+    patch.setattr(LocalFiles, "_make_durable", noted_make_durable)
     patch.setattr(LocalFiles, "sync", noted_sync)
 
 
