@@ -7,8 +7,9 @@ result is the median of the ratios.
 
 With ``own``, three studies of a user with one generator per trial (a mean, a bootstrap, a regression) are computed by
 the pipeline, by a loop that saves one file, with the threads of joblib if it is installed, and by tasks of Dask that
-write regions of a Zarr array. Further ratios are those of generators to `numpy.random.default_rng`, and of `verify` and
-`summarise` to reads by plain Zarr and xarray. Times are processor times, the least of several rounds.
+write regions of a Zarr array; the first study also into an object store in memory. Further ratios are those of
+generators to `numpy.random.default_rng`, and of `verify` and `summarise` to reads by plain Zarr and xarray. Times are
+processor times, the least of several rounds.
 """
 
 import statistics
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
@@ -27,6 +29,8 @@ import xarray as xr
 import yaml
 import zarr
 from distributed import Client, LocalCluster
+from measuring import objects_in_memory
+from zarr.storage import ObjectStore
 
 import pipeline
 from mechanisms import MECHANISMS, balanced_counts, hellinger
@@ -127,21 +131,23 @@ class OwnStudy:
             blocks = [self.compute(start) for start in starts]
         np.save(self.folder / "loop.npy", np.concatenate(blocks))
 
-    def dask(self) -> None:
-        """Compute one task of Dask per block, which writes a region of a Zarr array."""
-        path = self.folder / "dask.zarr"
+    def dask(self, objects: Callable[[], ObjectStore] | None = None) -> None:
+        """Compute one task of Dask per block, which writes a region of a Zarr array in the folder or in objects."""
+        path = objects() if objects else self.folder / "dask.zarr"
         array = zarr.create_array(path, shape=(self.trials,), chunks=(self.block,), dtype=float, overwrite=True)
+        # the array of objects in memory cannot be sent to a task
+        opened = (lambda: zarr.open_array(objects())) if objects else (lambda: array)
 
         def write(start: int) -> None:
-            array[start : start + self.block] = self.compute(start)
+            opened()[start : start + self.block] = self.compute(start)
 
         options: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
         with LocalCluster(dashboard_address="127.0.0.1:0", **options) as cluster, Client(cluster) as client:
             client.gather(client.map(write, range(0, self.trials, self.block), pure=False))
 
-    def run(self) -> str:
-        """Compute the study by the pipeline, and return the path of its store."""
-        store = f"{self.folder}/{time.monotonic_ns()}.zarr"
+    def run(self, folder: str = "") -> str:
+        """Compute the study by the pipeline, and return the path of its store in a folder, by default the own one."""
+        store = f"{folder or self.folder}/{time.monotonic_ns()}.zarr"
         pipeline.run(str(self.file), store, cluster=f"{self.folder}/cluster.yaml", progress=False)
         return store
 
@@ -168,6 +174,8 @@ def print_own() -> None:
             ratios = f"pipeline / {name_of_loop} {run / loop:.2f}, / Dask {run / dask:.2f}"
             print(f"{name + ':':20} {own.trials:,} trials in blocks of {own.block:,}: {times}; {ratios}", flush=True)
             if name == "mean":
+                dask, run = least_seconds(partial(own.dask, objects_in_memory), partial(own.run, "memory://studies"))
+                print(f"{'  to objects:':20} Dask {dask:.2f} s, pipeline {run:.2f} s; pipeline / Dask {run / dask:.2f}")
                 print_reads(own.run())
     trials = range(100 if SMALLEST else 10_000)
     bare, keyed = least_seconds(

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the smallest size, the machine, the least time of repeated calls, and peak memory."""
+"""What the benchmarks share: the smallest size, the machine, least times, peak memory, and an object store."""
 
 import os
 import platform
@@ -6,8 +6,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
+from obstore.store import MemoryStore
+from zarr.storage import ObjectStore
 
 SMALLEST = "--smallest" in sys.argv[1:]
 
@@ -37,3 +40,9 @@ def best_time(call: Callable[[], object], turns: int) -> float:
 def peak_megabytes() -> float:
     """Return the peak resident memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@cache
+def objects_in_memory() -> ObjectStore:
+    """Return the object store of this process, which cannot be pickled."""
+    return ObjectStore(MemoryStore())
