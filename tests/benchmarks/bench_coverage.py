@@ -280,7 +280,7 @@ def run(file: Path, seconds: float, n_rehearsals: int) -> None:
 if __name__ == "__main__":
     if "--smallest" in sys.argv[1:]:
         names = (next(iter(CELLS)), "normal, clamped, n=50, epsilon=20")
-        report({name: [rehearse(CELLS[name], number, 10) for number in range(2)] for name in names})
+        report({name: [rehearse(CELLS[name], 0, 25)] for name in names})
     elif len(sys.argv) > 1:
         words = sys.argv[2:]
         run(Path(sys.argv[1]), float(words[0]) if words else np.inf, int(words[1]) if words[1:] else 400)

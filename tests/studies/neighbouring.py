@@ -10,7 +10,6 @@ import io
 import json
 import os
 import pickle
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -301,16 +300,18 @@ def replay(folder, name):
     Path("shown.pickle").write_bytes(pickle.dumps([(result, plot) for result, plot, _ in shown]))
 
 
-def check_replay(monkeypatch, folder, name, n_runs):
-    """Assert that a process with the releases alone prints what runs with the tables print."""
+def check_replay(monkeypatch, folder, name, n_runs, processes):
+    """Assert that a process with the releases alone prints what runs with the tables print; no fork has seen these."""
     monkeypatch.chdir(folder)
     rng = np.random.default_rng(3)
     with monkeypatch.context() as patch:
         shown = run_pinned(patch, name, [draw_tables(rng)[0] for _ in range(n_runs)])
     assert all(result.code in (None, 3) for result, _, _ in shown), shown[0]  # 3: no range was found
     Path("released.pickle").write_bytes(pickle.dumps([released for _, _, released in shown]))
-    code = f"from tests.studies.neighbouring import replay; replay({str(folder)!r}, {name!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, cwd=Path(__file__).parents[2])
+    process = processes.Process(target=replay, args=(folder, name))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
     replayed = pickle.loads(Path("shown.pickle").read_bytes())
     for (first, plot, _), (second, other) in zip(shown, replayed, strict=True):
         assert (first.code, first.texts, first.warned, plot) == (second.code, second.texts, second.warned, other)
