@@ -30,15 +30,19 @@ sys.dont_write_bytecode = False
 # Files that take longest, longest first. xdist gives groups of tests to its processes in the order of collection, so a
 # long group that starts last would leave the other processes idle.
 LONG = (
-    "test_benchmarks.py", "test_faults.py", "test_adaptive.py", "test_slurm.py", "test_studies.py", "test_bits.py",
-    "test_neighbouring.py", "test_private_posterior.py", "test_own_methods.py", "test_exact_posterior.py",
-    "test_site.py", "test_gram_samplers.py", "test_isolate.py", "test_kill.py", "test_benchmark.py", "test_page.py",
-    "test_private_mcmc.py", "test_exact_inference.py", "test_bring_your_own.py", "test_renyi_audit.py",
-    "test_scale.py", "test_object_store.py", "test_private_regression.py", "test_tree.py", "test_renyi_curves.py",
-    "test_user_cluster.py", "test_submission.py", "test_soak.py", "test_calibration.py", "test_hellinger_accuracy.py",
-    "test_cluster_check.py", "test_serve.py", "test_run.py", "test_compact.py", "test_registry.py", "test_extend.py",
-    "test_privacy_audit.py", "test_until.py", "test_verify.py", "test_durability.py", "test_laboratory.py",
-    "test_root.py", "test_store.py", "test_address.py", "test_partitions.py", "test_sampled.py", "test_output.py",
+    "test_studies.py", "test_benchmarks.py", "test_faults.py", "test_neighbouring.py", "test_private_regression.py",
+    "test_site.py", "test_own_methods.py", "test_tree.py", "test_benchmark.py", "test_bring_your_own.py",
+    "test_exact_posterior.py", "test_isolate.py", "test_foreign_stores.py", "test_object_store.py",
+    "test_submission.py", "test_private_posterior.py", "test_hostile_input.py", "test_kill.py", "test_draws.py",
+    "test_store_commands.py", "test_private_chains.py", "test_ledger.py", "test_scale.py", "test_until.py",
+    "test_leftovers.py", "test_bits.py", "test_cluster_check.py", "test_verify.py", "test_registry.py", "test_infer.py",
+    "test_serve.py", "test_user_cluster.py", "test_durability.py", "test_store.py", "test_sampled.py",
+    "test_object_faults.py", "test_compact.py", "test_chunk_digests.py", "test_gram_samplers.py", "test_extend.py",
+    "test_data_augmentation.py", "test_fitted_prior.py", "test_run.py", "test_gibbs_exact.py", "test_tutorial.py",
+    "test_laboratory.py", "test_root.py", "test_soak.py", "test_dp_gd.py", "test_private_tables.py",
+    "test_replacements.py", "test_families.py", "test_cli.py", "test_adaptive.py", "test_gibbs.py",
+    "test_sparse_vector.py", "test_address.py", "test_choice.py", "test_publish_bounds.py", "test_audit_command.py",
+    "test_slurm.py", "test_page.py",
 )  # fmt: skip
 
 # Files whose tests start clusters, servers or browsers and wait for them, and can fail on a busy machine.

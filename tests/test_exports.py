@@ -55,6 +55,7 @@ def test_dir_lists_the_exported_names_which_are_those_of_the_stub(package):
         assert getattr(package, name) is getattr(import_module(module), name)
 
 
+@pytest.mark.slow
 def test_names_are_completed_in_ipython():
     """Completion by the interpreter's own objects and by static analysis gives the exported names."""
     assert run_python(IPYTHON) == 2 * "posterior posterior_from_release\nrun\nSTUDIES\n"

@@ -72,6 +72,7 @@ def test_number_is_the_nearest_double_within_the_range_of_doubles(tmp_path, cell
     assert read == number
 
 
+@pytest.mark.slow
 def test_number_of_a_cell_does_not_depend_on_the_other_cells(tmp_path):
     """Columns of integers, of floats, of Booleans and of huge numbers are read by different paths of pandas."""
     order = random.Random(1)

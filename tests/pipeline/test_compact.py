@@ -70,6 +70,7 @@ def shard_in_order(chunks):
     return b"".join([*filter(None, chunks), index, google_crc32c.value(index).to_bytes(4, "little")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["heads", "status"])
 def test_shards_in_the_order_of_earlier_versions_are_read(complete_store, altered, name):
     for array in [f"{panel.name}/{name}" for panel in STUDY.panels if (Path(altered) / panel.name / name).exists()]:

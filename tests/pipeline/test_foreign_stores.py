@@ -391,6 +391,7 @@ def forge_submission(address, /, **changes):
     Path("s.zarr", SESSIONS, "000002.json").write_bytes(seal(record))
 
 
+@pytest.mark.slow
 @every_command
 def test_no_recorded_address_is_connected_to(place, attempt, command):
     """A store with a pending block and the record of a submission names a scheduler that no command contacts."""

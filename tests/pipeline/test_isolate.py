@@ -181,6 +181,7 @@ def test_end_of_a_child_process_is_certain(start, misbehaving):
     assert children(Step(Block("p", 0, FILE_CELL), (0,)))[0].status.tolist() == [Status.OK] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["sleep", "loop", "lock"])
 def test_time_limit_of_a_child_process(start, misbehaving, monkeypatch, how):
     """A worker without a memory limit does not read the memory of its child processes."""
@@ -287,7 +288,11 @@ def check_statuses(folder, n_threads, time_limit=None):
 
 @pytest.mark.parametrize(
     ("n_threads", "time_limit"),
-    [(4, None), *(pytest.param(n, 3.0, marks=pytest.mark.slow) for n in (1, 8))],
+    [
+        (4, None),
+        pytest.param(8, 3.0, marks=pytest.mark.slow),
+        pytest.param(1, 3.0, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, time_limit):
     check_statuses(tmp_path, n_threads, time_limit)

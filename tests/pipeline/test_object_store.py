@@ -54,6 +54,7 @@ def local(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_values_equal_those_in_a_folder(url, tmp_path):
     """Values, coordinates and statuses are bit-identical to those in a local folder, even if xarray reads them."""
     panels = ["means", "table", "single"]
@@ -158,6 +159,7 @@ def test_creation_that_wrote_nothing_is_repeated(memory_url, local, monkeypatch)
     assert_equal_arrays(memory_url, local)
 
 
+@pytest.mark.slow
 def test_extension(memory_url, tmp_path):
     chosen = {"values": {**FEW, "n": [9]}, "trials": 5}
     more = {"values": {"epsilon": [2.0]}, "trials": 7}
@@ -168,6 +170,7 @@ def test_extension(memory_url, tmp_path):
     assert dict(pipeline.open_results(memory_url)["means"].sizes)["trial"] == 7
 
 
+@pytest.mark.slow
 def test_damage_is_found_and_repaired(url, local):
     """A flipped byte, a truncated object and a missing object are found and repaired."""
     pipeline.run(STUDY, url, panels=PANELS)
@@ -254,6 +257,7 @@ def test_other_objects_are_rejected(memory_url):
     assert object_keys(memory_url) == ["some/folder/toy.zarr/notes.txt"]
 
 
+@pytest.mark.slow
 def test_copies_are_written_to_an_object_store(url, local, tmp_path):
     """Compact copies and joined shares in an object store have the bits of a folder; failed ones leave no object."""
     pipeline.compact(local, f"{url}-compact")

@@ -35,6 +35,7 @@ def parts(tmp_path_factory):
     return [compute(folder / f"{k}.zarr", k, 3) for k in (1, 2, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
     joined = pipeline.merge([parts[k] for k in order], tmp_path / "s.zarr")

@@ -92,6 +92,7 @@ def _begin_and_die(url):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_session_of_a_dead_process_is_over_immediately(url):
     process = _CONTEXT.Process(target=_begin_and_die, args=(url,))
     process.start()
@@ -299,6 +300,7 @@ def test_a_session_notices_that_another_process_has_ended_it(url):
         session.files.put("k", b"x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("removed", [WRITING, "writer"])
 def test_cancel_ends_a_submission_without_the_folder_of_its_writer(url, removed):
     """As in a store that was copied without empty folders, or after a crash while the folder was removed."""

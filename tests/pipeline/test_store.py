@@ -110,6 +110,7 @@ def test_coordinates_have_the_declared_types(complete_store):
         assert isinstance(zarr.open_group(complete_store, mode="r")[f"means/{name}"].dtype, np.dtypes.StringDType)
 
 
+@pytest.mark.slow
 def test_store_opens_as_a_tree_of_its_panels(complete_store):
     tree, opened = xr.open_datatree(complete_store), open_results(complete_store)
     assert set(tree.children) == set(opened.children)
@@ -198,6 +199,7 @@ def test_errors_of_failed_trials_are_stored(complete_store):
     assert np.isnan(raised["x"].values[[3, 5, 9]]).all()
 
 
+@pytest.mark.slow
 def test_open_results_sorts_numeric_coordinates(complete_store):
     tree = open_results(complete_store)
     assert list(tree.children) == ["means", "faults", "table", "single"]  # the order of the panels is that of the study
@@ -787,6 +789,7 @@ def test_panel_without_factors_and_trials(tmp_path):
     assert not pending(ResultStore.open(tmp_path / "t.zarr"), study.panels[0]).any()
 
 
+@pytest.mark.slow
 def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
     """Without `method_dim`, a panel of one method has the same numbers as with it."""
     lone = [

@@ -125,6 +125,7 @@ def test_pending_and_extended_trials_are_missing(new, tmp_path):
     assert grown.attributes["store_format"] == 7
 
 
+@pytest.mark.slow
 def test_copies_and_shares_mark_missing_values(new, tmp_path):
     compact = pipeline.compact(new, tmp_path / "compact.zarr")
     assert compact.attributes["store_format"] == 8
@@ -274,6 +275,7 @@ def test_store_of_format_5_is_summarised_as_version_0_3_did(old):
             np.testing.assert_array_equal(summary[name].values, expected, err_msg=name)
 
 
+@pytest.mark.slow
 def test_store_of_format_5_is_extended_in_its_format(old, tmp_path):
     path = old / "format_5.zarr"
     before = stamps(path)

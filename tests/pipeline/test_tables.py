@@ -329,6 +329,7 @@ def test_csv_with_an_invalid_later_line(client, tmp_path, monkeypatch):
         assert bad not in message
 
 
+@pytest.mark.slow
 def test_rows_with_line_breaks_in_quotes_are_read_whole(client, tmp_path, monkeypatch):
     """Parts end at rows, also where a part would end within quotes, and quotes within a field are text."""
     texts = ['"two\nlines"', "plain", '"a ""quoted"" word"', '5" pipe', '"\n\n"']

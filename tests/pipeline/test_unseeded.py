@@ -104,6 +104,7 @@ def test_simulation_with_other_randomness_is_refused(tmp_path):
     assert not (tmp_path / "s.zarr").exists()
 
 
+@pytest.mark.slow
 def test_check_in_child_processes(tmp_path):
     """With a time limit, first trials are repeated in child processes as well."""
     with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers"):
@@ -118,6 +119,7 @@ def test_program_with_a_seed_can_be_repeated(tmp_path):
     assert all(again.equal for again in rerun_trial(store, study_of(Method("program", seeded_program)), "p", {}, 2))
 
 
+@pytest.mark.slow
 def test_unseeded_method_is_stored_shown_and_not_compared(tmp_path):
     study = study_of(Method("seeded", seeded), Method("odd", entropy, note="From the system.", unseeded=True))
     store = run(study, tmp_path / "s.zarr", progress=False)
@@ -153,6 +155,7 @@ def located(data, setting, streams):
 drawn = []
 
 
+@pytest.mark.slow
 def test_randomness_that_is_constant_within_a_process_is_found_by_verify(tmp_path):
     """Evaluations before a run are in one process, and give equal numbers; `verify` uses another one."""
     study = study_of(*(Method(evaluate.__name__, evaluate) for evaluate in (seeded, hashed, cached, located)))
@@ -180,6 +183,7 @@ def test_method_added_to_a_store_is_checked(tmp_path):
     assert ResultStore.open(store.url).spec == before
 
 
+@pytest.mark.slow
 def test_methods_with_committed_trials_are_evaluated_once(tmp_path):
     """On resume, a committed trial is compared instead."""
     study = study_of(Method("m", recorded))

@@ -82,6 +82,7 @@ def test_trials_are_added_where_they_are_needed(store):
     assert (asked % 50 == 0).all()
 
 
+@pytest.mark.slow
 def test_grown_store_has_the_bits_of_a_store_of_fixed_size(coarse, tmp_path):
     whole = tmp_path / "whole.zarr"
     grid = open_results(coarse)["p"].to_dataset().load()

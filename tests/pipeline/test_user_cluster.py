@@ -255,6 +255,7 @@ def test_a_client_without_workers(tmp_path, monkeypatch):
 # Dask's current client
 
 
+@pytest.mark.slow
 def test_the_current_client_is_used_and_named_in_one_line(cluster, tmp_path, capsys):
     with Client(cluster) as client:
         pipeline.run(COIN, tmp_path / "s.zarr", trials=4)
@@ -328,6 +329,7 @@ def no_ambient_client(monkeypatch):
     monkeypatch.setattr("pipeline.clusters.user_cluster._current_client", refuse)
 
 
+@pytest.mark.slow
 def test_commands_do_not_use_the_current_client(cluster, tmp_path, no_ambient_client, dpstudies):
     store, study = tmp_path / "s.zarr", Path(__file__).with_name("toy.py")
     with Client(cluster):

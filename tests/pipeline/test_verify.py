@@ -127,6 +127,7 @@ def test_recomputed_blocks_are_compared_in_every_trial(name, change):
     assert not Rerun(panel, setting, computed, stored).equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repair", [False, True])
 def test_a_chunk_that_is_damaged_in_one_read_only_is_not_reset(store_copy, complete_store, monkeypatch, repair):
     """No block becomes pending because one read of its chunk, such as of a failing cable, was wrong."""

@@ -31,7 +31,7 @@ def expected():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("kernels", ["Nehalem", pytest.param("Haswell", marks=pytest.mark.exhaustive)])
 def test_bits_do_not_depend_on_blas_kernels(expected, kernels):
     """OpenBLAS falls back to other kernels if the processor lacks those that the variable names."""
     found = computed(("-m", "tests.studies.bits", *QUICK), OPENBLAS_CORETYPE=kernels)

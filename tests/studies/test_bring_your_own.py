@@ -112,6 +112,7 @@ def test_distribution_of_the_readme_mechanism_matches_its_draws(mechanism, count
         assert_frequencies(observed[possible], 0.95 * distribution[possible] + 0.05 / possible.sum())
 
 
+@pytest.mark.slow
 def test_audit_of_the_readme_mechanism(command, folder, mechanism):
     target, at = f"{folder}/my_mechanism.py:MECHANISM", ("--n", "100", "--epsilon", "1")
     code, out, err = command("audit", target, "--prior", "1:1", *at)
@@ -280,6 +281,7 @@ def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
     assert not verified.problems
 
 
+@pytest.mark.slow
 def test_run_reports_draws_that_do_not_follow_the_stated_distribution(command, tmp_path):
     """A mechanism that releases the true counts is broken in store, status, table, legend and page."""
     published = STUDIES["hellinger-accuracy"]
@@ -317,6 +319,7 @@ def test_run_reports_draws_that_do_not_follow_the_stated_distribution(command, t
     assert words in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_draws_are_compared_at_each_audited_size_of_the_panel():
     """Draws that are wrong at one n of the panel only are found, also if it is not the largest."""
     right = GEOMETRIC.release(np.ones(2), np.array([1, 0]), 1.0, 0.0)
@@ -426,6 +429,7 @@ def test_audit_without_time_is_of_one_record():
     assert panel.methods[-1].audit(panel, seconds=0.0)["n"] == 1
 
 
+@pytest.mark.slow
 def test_audits_are_kept_when_a_store_grows(tmp_path):
     panel = with_mechanisms(STUDIES["hellinger-accuracy"].panel("k2"), HONEST, BROKEN)
     study = replace(STUDIES["hellinger-accuracy"], panels=(panel,), claims=())

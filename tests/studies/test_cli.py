@@ -72,6 +72,7 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert command(*SMALL, "--store", "s.zarr")[0] == 0
 
 
+@pytest.mark.slow
 def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
     """Calibrated mechanisms do not apply to a problem with too many outputs, here 1.7e11."""
     five = (*SMALL[:3], "k4", "--set", "n=10000", "--set", FIVE, "--trials", "100")
@@ -151,6 +152,7 @@ def test_report_escapes_titles(command, tmp_path):
     assert "&lt;script&gt;alert(1)" in page
 
 
+@pytest.mark.slow
 def test_incomplete_store_exits_with_3(command, tmp_path):
     command(*SMALL, "--store", "s.zarr")
     (tmp_path / "s.zarr/k2/status/c/0/0/0").unlink()
@@ -243,6 +245,7 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
     assert not (tmp_path / "s.zarr").exists()
 
 
+@pytest.mark.slow
 def test_client_that_failed_is_closed_before_the_process_ends(tmp_path):
     """A client whose loop has ended waits for 20 s, and prints a traceback."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tls://127.0.0.1:9"}}}))

@@ -19,6 +19,7 @@ def script():
         return converter.script()
 
 
+@pytest.mark.slow
 def test_images_are_those_of_the_own_process():
     with Converter() as converter:
         svg, png = converter.submit("svg", SPEC), converter.submit("png", SPEC)

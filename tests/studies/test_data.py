@@ -69,6 +69,7 @@ def test_licences_name_every_shipped_file_with_its_digest():
         assert f"| `{path.name}` | `{sha256(path.read_bytes())}` |" in licences
 
 
+@pytest.mark.slow
 def test_known_totals():
     abalone = pd.DataFrame(rows_of("abalone"))
     assert abalone.shape == (4177, 9)

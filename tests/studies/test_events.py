@@ -77,6 +77,7 @@ def test_table_shows_intervals_of_events_and_numbers_of_values(command, path, mo
     assert "1 [0.025, 1]" in second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["--wide", "--long"])
 def test_files_have_the_declared_statistics_and_counts(command, path, layout):
     rows = list(csv.DictReader(io.StringIO(command("summarise", path, layout, "--csv")[1])))
@@ -107,6 +108,7 @@ def test_files_have_the_declared_statistics_and_counts(command, path, layout):
     assert (one[f"{of['hit']}low"], one[f"{of['hit']}n_values"]) == (pytest.approx(0.025), 1)
 
 
+@pytest.mark.slow
 def test_long_table_omits_statistics_with_an_axis_and_has_no_column_of_another_measure(command, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     out = command("summarise", path, "--long", "--panel", "p")[1].splitlines()

@@ -65,6 +65,7 @@ def test_output_is_the_posterior_of_the_table(command, words):
     assert "\ninference: 90 % intervals, 7 cells\nprior: Poisson counts with mean 35\n" in out
 
 
+@pytest.mark.slow
 def test_prior_is_fitted_by_default_and_named(command):
     Path("cells.csv").write_text(CELLS)
     code, out, _ = command(*INFER)
@@ -302,6 +303,7 @@ def test_all_measurements_of_a_cell_are_compared_with_the_sum_of_its_cells():
     assert "at most 26.9 for the total" in warning
 
 
+@pytest.mark.slow
 def test_command_prints_warnings_and_reads_formats(command):
     Path("cells.csv").write_text("a,v\n" + "".join(f"{i},{max(i - 12, 0) / 4}\n" for i in range(20)))
     code, out, _ = command("infer", "cells.csv", "--levels", "a", "--value", "v", "--sd", "2", "--prior", "poisson:2")

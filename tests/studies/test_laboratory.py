@@ -243,6 +243,7 @@ def test_bad_calls(command, tmp_path, options):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_quick_scale_of_one_study_has_all_its_quick_panels(command):
     study = STUDIES["renyi-curves"]
     assert command("run", "renyi-curves", "--store", "s.zarr", "--scale", "quick", "--seed", "7")[0] == 0

@@ -91,6 +91,7 @@ def run_panels(folder, *panels, cluster="threads"):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
     done = run_panels(tmp_path, "leave-thread", "leave-executor", "leave-process")
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,7 @@ def test_new_mechanism_is_audited_and_compared_without_editing(command):
     assert "hamming-exact" in shown
 
 
+@pytest.mark.slow
 def test_new_study_runs_to_a_page_without_editing(command):
     code, out, err = command("new", "study", "mine")
     assert (code, err) == (0, "")

@@ -63,11 +63,13 @@ def p_values(ranks, pit):
     ).pvalue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
 def test_ranks_of_autocorrelated_chains_are_uniform(correlation):
     assert min(p_values(*ranks_of(correlation, chains=True))) > LEVEL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("correlation", "chains", "scale"), [(0.99, False, 1.0), (0.95, True, 0.6), (0.0, False, 0.6)])
 def test_ranks_of_wrong_or_undeclared_draws_are_not_uniform(correlation, chains, scale):
     """Chains that are declared independent fail, and so do draws with a smaller standard deviation."""
@@ -366,6 +368,7 @@ def test_extended_store_equals_one_run_from_the_start(command, stores):
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
     Path("mine.py").write_text(FILE + "# a comment\n")
     assert command("resume", "whole.zarr")[0] == 0

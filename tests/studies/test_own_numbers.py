@@ -85,6 +85,7 @@ def test_release_prints_interval_guarantee_and_ledger_and_draws_a_plot(command, 
     assert len(Path("l").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_search_for_the_range_is_entered_before_the_mean_and_counts_in_the_guarantee(command, file):
     account = ("--epsilon", 2, "--ledger", "l", "--budget", 10)
     code, out, err = command(*AUTO, 8, *account, "--yes")
@@ -236,6 +237,7 @@ def test_levels_do_not_change_a_release_of_a_public_value(command, file, where):
     assert f"; public levels: {levels}\n" in out
 
 
+@pytest.mark.slow
 def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
     account = ("--ledger", "l", "--budget", "3:1.5e-6")
     assert "ledger" not in command(*regression, *account, "--seed", 1)[1]

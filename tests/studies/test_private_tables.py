@@ -204,6 +204,7 @@ def test_no_message_has_a_value_or_a_count_of_private_rows(command, tmp_path, ta
     assert not (tmp_path / "l").exists()
 
 
+@pytest.mark.slow
 def test_markers_state_further_missing_cells(command, tmp_path):
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"x": rng.uniform(0, 1, 500).round(3), "kind": rng.choice(["a", "b"], 500)})

@@ -89,6 +89,7 @@ def fetch(page, path, **how):
     return asyncio.run(asyncio.wait_for(work(), SECONDS))
 
 
+@pytest.mark.slow
 def test_page_and_progress_are_sent_with_the_token(page):
     response = fetch(page, f"/{TOKEN}/")
     assert (response.code, response.headers["Content-Type"][:9]) == (200, "text/html")

@@ -102,6 +102,7 @@ def test_extend(command, store):
         assert (code, message in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_verify(command, store):
     code, out, _ = command("verify", store, "--all")
     assert (code, out) == (0, "12 blocks of a setting read, 12 recomputed, 0 problems\n")
@@ -174,6 +175,7 @@ def test_verify_names_a_damaged_root(command, store):
     assert command("verify", store, "--sample", "0")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_copied", [True, False])
 def test_damaged_session_record_is_repaired(command, store, monkeypatch, is_copied):
     """A record is restored from its copy; if that is damaged, too, it is replaced by a note."""
@@ -280,6 +282,7 @@ def test_edited_study_file_is_refused_unless_accepted(command):
         assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0), name
 
 
+@pytest.mark.slow
 def test_code_of_a_foreign_store_does_not_run(command, monkeypatch, tmp_path):
     """The code of another user's store does not run: commands that need it print one line, and others work."""
     Path("toy.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'trace')!r}).touch()\n{STUDY_FILE}")

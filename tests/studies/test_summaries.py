@@ -241,6 +241,7 @@ STUDY = Study("audited", "Audited", "To test.", (PANEL,), seed=1)
 """
 
 
+@pytest.mark.slow
 def test_broken_mechanism_is_marked_in_every_table_and_file(command, monkeypatch):
     """Tables show the result of the audit next to the name; files and pandas have a column with the verdict."""
     monkeypatch.setenv("COLUMNS", "200")  # so that no table is divided

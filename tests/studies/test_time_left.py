@@ -15,6 +15,7 @@ from studies import STUDIES
 from studies.folders import COSTS, SCALES, configure, read_costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_panel_has_a_stored_cost(scale):
     """Costs of panels that are not stored would be 0; ``bench_costs.py`` writes those of new panels."""

@@ -136,7 +136,12 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
 
 @pytest.mark.parametrize(
     ("rho", "delta"),
-    [(1e-8, 0.1), (0.3, 1e-6), *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 20.0, 1e4))],
+    [
+        (1e-8, 0.1),
+        (0.3, 1e-6),
+        *(pytest.param(rho, 1e-9, marks=pytest.mark.slow) for rho in (1e-8, 20.0)),
+        pytest.param(1e4, 1e-9, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     """Totals are at most the conversion of ρ, also beyond the largest loss of a profile, and attain it for large ρ."""
@@ -150,6 +155,7 @@ def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     assert ledger.epsilon(0.0) == math.inf
 
 
+@pytest.mark.slow
 def test_known_totals_of_zero_concentrated_releases():
     assert Ledger().spend(ConcentratedGuarantee(100)).epsilon(1e-6) == pytest.approx(172.2, abs=0.05)
     assert str(Ledger().spend(ConcentratedGuarantee(1e-8)).guarantee(0.1)) == "(0, 0.1)-DP"

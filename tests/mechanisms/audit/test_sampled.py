@@ -208,6 +208,7 @@ def leaking_sampler(rng, probability, n_columns):
     return sampler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [1, 3])
 def test_leak_of_a_record_is_found_by_a_single_output(n_columns):
     """A leak of 1 % among many distinct outputs gives a bound above ε = 1; without it, the bound is at most 1."""

@@ -657,6 +657,7 @@ def random_right_mechanism(rng):
     return logs, Guarantee(epsilon, delta)
 
 
+@pytest.mark.slow
 def test_no_false_alarm_over_random_right_mechanisms():
     rng = np.random.default_rng(28)
     for _ in range(1000):

@@ -252,6 +252,7 @@ def test_distribution_at_symmetric_data_is_symmetric():
         assert stats.ks_2samp(sample, released[:, category - 1]).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():
     counts = (40, 50, 60)
     assert np.all(draws(build(UNIT3, counts, 1e7), 1000) == counts)

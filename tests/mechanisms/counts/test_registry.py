@@ -273,6 +273,7 @@ def largest_count(name, k, default):
     return {2: 8, 3: 3, 4: 1}[k] if searched or name in FOR_ALL_DATA else default
 
 
+@pytest.mark.slow
 def test_probability_of_true_counts_may_decrease_with_epsilon_after_projection():
     """At the edge of the simplex, wide noise is projected to the true counts more often than narrower noise."""
     index = np.flatnonzero((enumerate_candidates(4, 4) == [0, 0, 2, 2]).all(axis=1))[0]

@@ -40,6 +40,7 @@ def geometric_pmf(scale):
     return np.exp(release.log_prob(np.stack([np.arange(51), 50 - np.arange(51)], axis=1)))
 
 
+@pytest.mark.slow
 def test_sampler_is_compared_in_a_study(tmp_path):
     """The mean distance that a study stores for a sampler of `geometric` agrees with the exact mean."""
     published = STUDIES["hellinger-accuracy"]

@@ -128,6 +128,7 @@ def test_many_dimensions_agree_with_importance_sampling():
             assert se_there < se_here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.01, 3.0])
 def test_log_density_agrees_with_link(beta):
     X, y = problem(50, 3, seed=2, signal=10.0)

@@ -100,7 +100,7 @@ def _last_density(chain, x, y, grid):
     return density
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 8, 40])
+@pytest.mark.parametrize("n_steps", [1, 2, 8, pytest.param(40, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_no_loss_in_two_dimensions_exceeds_the_stated_guarantee(n_steps):
     """As in one dimension; also for exact draws, which are 2cρ/√κ-GDP."""
@@ -262,6 +262,7 @@ def test_exact_ranges_pay_for_two_to_four_times_as_many_steps():
     np.testing.assert_allclose(typical, [4.0, 3.6, 2.9, 2.27], rtol=0.02)
 
 
+@pytest.mark.slow
 def test_penalty_leaves_the_posterior_invariant():
     """After steps from exact draws the distribution is the same; without half of the penalty it is not."""
     rng, n = np.random.default_rng(4), 10_000
@@ -304,6 +305,7 @@ def test_bad_input_is_refused():
         assert_refused(refused, match)
 
 
+@pytest.mark.slow
 def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
     rng = np.random.default_rng(5)
     design = rng.standard_normal((400, 2))  # most rows are longer than the bound

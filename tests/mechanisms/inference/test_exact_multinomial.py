@@ -77,6 +77,7 @@ def test_draws_of_theta_follow_the_marginals():
     assert np.all(posterior.std() > 0)
 
 
+@pytest.mark.slow
 def test_many_records_equal_a_sum_over_a_lattice():
     """Noisy counts whose sum is 5,000 too large; Gibbs chains of this case do not mix."""
     n, scale, y, step = 100_000, 2_000.0, np.array([5e4, 3e4, 2.5e4]), 50.0

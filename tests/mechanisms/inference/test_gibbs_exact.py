@@ -97,6 +97,7 @@ def test_no_input_exhausts_the_tries():
         sample_gibbs_exact(np.random.default_rng(seed), model, prior, [1.096], n_chains=1, n_draws=3_000)
 
 
+@pytest.mark.slow
 def test_split_of_invalid_odds_fails():
     table = special.gammaln(np.arange(1.0, 50.0))
     _, failures = splits(np.random.default_rng(1), 20.0, np.nan, 3.0, 0.0, False, LAPLACE, 1.0, table, 2)

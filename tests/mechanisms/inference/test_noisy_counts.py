@@ -393,6 +393,7 @@ def test_unsupported_combinations_are_refused_in_one_line(message, changes):
     assert_refused(lambda: posterior_from_release(**arguments), message)
 
 
+@pytest.mark.slow
 def test_100_categories_of_a_million_records_take_a_second():
     """K-norm noise at ε = 0.1: exact marginals of θ have means that agree with their draws."""
     rng, n = np.random.default_rng(5), 1_000_000

@@ -178,7 +178,7 @@ COVERED = [  # records outside the bounds of each family are dropped or clamped
     ("exponential", "clamp"),
     ("poisson", "drop"),
     ("normal", "clamp"),
-    ("normal-unknown-variance", "drop"),
+    pytest.param("normal-unknown-variance", "drop", marks=pytest.mark.exhaustive),
     ("normal-unknown-variance", "clamp"),
 ]
 
@@ -328,6 +328,7 @@ def test_normal_family_needs_its_variance():
     assert_refused(lambda: infer_incomes(variance=2.0), "variance must be 1 for the normal-unknown-variance family")
 
 
+@pytest.mark.slow
 def test_inference_of_unknown_variance_does_not_depend_on_units():
     """Amounts in euro and in billions of cents give the same release, and posteriors in their units."""
     euro = infer_incomes()

@@ -33,6 +33,7 @@ def test_penalty_raises_the_smallest_eigenvalue():
     np.testing.assert_allclose(weak[:2], np.linalg.solve(release.xx[0] + bound * np.eye(2), release.xy[0]))
 
 
+@pytest.mark.slow
 def test_three_releases_compose_to_the_guarantee():
     method = AdaSSP.calibrated(3, 1.0, 1e-6)
     sensitivities = np.array([3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)])

@@ -90,6 +90,7 @@ def test_no_replaced_record_exceeds_the_sensitivity_of_the_sums(p):
     assert other.max() == pytest.approx(bound)
 
 
+@pytest.mark.slow
 def test_noise_of_sums_is_subtracted():
     """The expected matrix is that of the exact sums, to second order in the noise of counts; D is not negligible."""
     rng, method, k = np.random.default_rng(1), BinnedRegression(2, 0.05, 1e-6), 2
@@ -144,6 +145,7 @@ def test_halves_contain_each_record_once():
     np.testing.assert_array_equal([low, high, upper, lower], [[-1, -1], [1, 1], [1, 0], [-1, 0]])
 
 
+@pytest.mark.slow
 def test_few_records_have_intervals():
     """Intervals are finite if noise dominates, and wide."""
     rng, method = np.random.default_rng(1), BinnedRegression.calibrated(4, 0.1, 1e-6)

@@ -66,6 +66,7 @@ def test_density_equals_that_of_independent_parts(p):
     np.testing.assert_allclose(found, found[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_conjugate_density_equals_that_of_scipy():
     prior, rng, p, found = ConjugatePrior(), np.random.default_rng(1), 3, []
     kappa, nu, scale = prior.hyperparameters(p)

@@ -71,12 +71,14 @@ def test_many_quantiles_are_uniform(method, n):
         assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
 
 
+@pytest.mark.slow
 def test_regressions_of_the_records_have_uniform_quantiles():
     """Intervals contain the estimate without privacy at their nominal rate."""
     for column in ranks("normal-covariates-records", "laplace", 2, 30, 100, seed=3).T:
         assert stats.kstest(column, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "n"), [(2, 10), (3, 12)])
 def test_posterior_without_noise_equals_importance_sampling(p, n):
     """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
@@ -134,6 +136,7 @@ def test_priors_belong_to_methods():
         sample_gram(np.random.default_rng(1), "noise-aware-published", release, RegressionPrior())
 
 
+@pytest.mark.slow
 def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     """Draws of the parameters are too wide for the regression of the records, which the test above would detect."""
     rng, pits = np.random.default_rng(3), []
@@ -164,6 +167,7 @@ def test_ignored_noise_is_detected():
     assert max(stats.kstest(column, "uniform").statistic for column in pits.T) > 0.2
 
 
+@pytest.mark.slow
 def test_moments_of_the_statistic():
     """The mean and covariance of Σuᵢ and Σuᵢuⱼ are those of simulated records."""
     rng = np.random.default_rng(1)
@@ -196,6 +200,7 @@ def test_kernels_have_the_density_of_the_noise(name):
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.slow
 def test_without_noise_all_methods_agree():
     """With noise of a thousandth of a record, posterior means agree with the conjugate posterior."""
     rng = np.random.default_rng(1)

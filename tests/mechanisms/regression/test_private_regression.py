@@ -65,7 +65,7 @@ def test_real_releases_state_their_guarantee():
     assert np.allclose(again.mean(), found.mean(), atol=0.2 * found.std().max())
 
 
-@pytest.mark.parametrize("n", [3_000, 20_000])
+@pytest.mark.parametrize("n", [3_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_wide_ranges_do_not_bias_coefficients(n):
     """Ages fill 40 % of their range and incomes 25 %, off the centre; slopes of the conjugate prior were too small."""
@@ -135,7 +135,7 @@ def test_constant_columns_have_wide_intervals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [30, 200])
+@pytest.mark.parametrize("n", [30, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     rng = np.random.default_rng(1)
     treated = np.arange(n) % 2.0

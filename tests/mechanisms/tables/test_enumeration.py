@@ -353,6 +353,7 @@ def test_draws_follow_the_enumerated_distribution():
     assert_rejects(assert_frequencies, counts, wrong / wrong.sum())
 
 
+@pytest.mark.slow
 def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
     """The prior of each of three groups, one of which is a leaf below the root, is one of two."""
     values, noise, parents = [3.0, NAN, 1.0, 2.0, 6.0, NAN, 5.0], [Noise("geometric", 2.0)] * 7, [4, 4, 5, 6, 6, 6, -1]
@@ -388,6 +389,7 @@ def test_grids_per_group_equal_the_enumeration_of_counts_and_priors():
     assert posterior.shares(6).mean().sum() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_fit_per_group_finds_the_prior_of_each_group():
     rng = np.random.default_rng(8)
     truth = np.concatenate([rng.negative_binomial(0.5, 0.5 / 8.5, 60), rng.negative_binomial(5.0, 5.0 / 65.0, 60)])

@@ -97,6 +97,7 @@ def test_fitted_posterior_equals_quadrature(y):
     assert posterior.log_marginal_likelihood == pytest.approx(evidence, abs=0.06)
 
 
+@pytest.mark.slow
 def test_table_of_noise_has_no_certain_counts():
     """The hyperprior was uniform in the logarithm of the mean, its posterior improper, and every interval 0 to 0."""
     values, parents = [-4.0, 1.0, -2.0, 3.0, -6.0], [4, 4, 4, 4, -1]

@@ -43,6 +43,7 @@ def regress(command, tables):
     return lambda *words, table="t.csv": command("regress", tables / table, *words)
 
 
+@pytest.mark.slow
 def test_all_formats_give_the_same_release(regress):
     """Sums are integers, so blocks and formats do not matter."""
     found = [regress(*AT, "--seed", 1, table=table) for table in ("t.csv", "t.zarr", "t.parquet")]
@@ -51,6 +52,7 @@ def test_all_formats_give_the_same_release(regress):
     assert lines[0] == lines[1] == lines[2]
 
 
+@pytest.mark.slow
 def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_path):
     found = {}
     for table in ("t.csv", "t.parquet"):
@@ -81,6 +83,7 @@ def test_values_that_are_not_listed_are_the_reference(regress):
     np.testing.assert_allclose(noisy[1:], expected[1:])
 
 
+@pytest.mark.slow
 def test_guesses_narrow_the_forecast(regress):
     """A guess changes the forecast, and nothing that is released."""
     found = {}
@@ -137,6 +140,7 @@ def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tm
     assert abs(table.loc["a", "mean"] - 2) < 5 * table.loc["a", "sd"]
 
 
+@pytest.mark.slow
 def test_level_applies_to_the_forecast_and_the_intervals(regress):
     widths = {}
     for level in (0.8, 0.95):
@@ -155,6 +159,7 @@ def test_draws_are_written_as_netcdf(regress, tmp_path):
     assert draws.sel(coefficient="b").mean() == pytest.approx(-0.5, abs=0.2)
 
 
+@pytest.mark.slow
 def test_rows_with_missing_values_are_dropped_on_request(regress, command, tables):
     code, out, _ = regress(*AT, "--seed", 1, "--missing", "drop", "--json", table="missing.csv")
     assert code == 0
@@ -279,6 +284,7 @@ def test_a_release_file_must_contain_a_release(command, tmp_path):
     assert "must contain the line that regress --json prints" in err
 
 
+@pytest.mark.slow
 def test_feature_whose_spread_is_not_resolved_is_named(regress, tmp_path):
     wide = ("--target", "y", "--features", "a,b", "--range", "a=0:1000", *RANGES[2:], "--epsilon", 3, "--seed", 1)
     code, out, err = regress(*wide, "--output", tmp_path / "o.json")

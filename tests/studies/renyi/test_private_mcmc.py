@@ -13,6 +13,7 @@ from studies.renyi.logistic_trials import MECHANISMS, SPLITS, exact_target, grid
 from tests.statistical import assert_mean_within
 
 
+@pytest.mark.slow
 def test_all_methods_spend_the_same_budget():
     for epsilon in (0.1, 1.0, 10.0):
         setting = {"beta": 1e-3, "epsilon": epsilon, "delta": 1e-6}

@@ -76,6 +76,7 @@ def test_draws_follow_the_posterior_and_are_independent():
         assert_mean_within((wrong[:, 0] - centre[0]) ** 2, float(distribution @ (grid[:, 0] - centre[0]) ** 2))
 
 
+@pytest.mark.slow
 def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):
     monkeypatch.setattr(logistic_trials, "LARGEST_RHAT", 1.0)
     monkeypatch.setattr(logistic_trials, "_MOST_STEPS", 1200)
