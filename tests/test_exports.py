@@ -61,6 +61,7 @@ def test_names_are_completed_in_ipython():
     assert run_python(IPYTHON) == 2 * "posterior posterior_from_release\nrun\nSTUDIES\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "name"), [("mechanisms.audit_c", "audit_counts"), ("pipeline.summ", "summarise")])
 def test_names_are_known_to_static_analysis(text, name):
     code = f"import {text.partition('.')[0]}\n{text}"
@@ -117,6 +118,7 @@ def test_entries_of_registries_are_pickled_by_name(name):
     assert cloudpickle.loads(cloudpickle.dumps(registry)).keys() == registry.keys()
 
 
+@pytest.mark.slow
 def test_entries_of_registries_are_pickled_in_another_process():
     entry = pickle.dumps(mechanisms.MECHANISMS["smooth"])
     assert run_python(f"import pickle\nprint(pickle.loads({entry!r}).name)") == "smooth\n"
@@ -129,6 +131,7 @@ def test_changed_entry_keeps_its_fields_when_it_is_pickled():
     assert cloudpickle.loads(cloudpickle.dumps(local)).note == "Changed."
 
 
+@pytest.mark.slow
 def test_function_with_the_name_of_its_module_is_exported_in_any_order_of_imports():
     code = "import mechanisms.counts.sensitivity, mechanisms\nprint(mechanisms.hellinger([2.0, 1.0], [1.0, 2.0]) > 0)"
     assert run_python(code) == "True\n"

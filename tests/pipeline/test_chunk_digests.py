@@ -92,6 +92,7 @@ def _repair(path):
     return found
 
 
+@pytest.mark.slow
 def test_coordinates_of_our_readers_do_not_depend_on_their_chunks(store_copy):
     before = open_results(store_copy)["means"].to_dataset().load()
     chunk_file(store_copy, "means", "n", 0).unlink()

@@ -370,6 +370,7 @@ def test_scheduler_lost_while_workers_are_prepared(monkeypatch):
         connect(THREADS).__enter__()
 
 
+@pytest.mark.slow
 def test_no_scheduler_answers(monkeypatch):
     monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
     with socket.socket() as taken:  # the port is bound, but nothing listens

@@ -131,6 +131,7 @@ def test_removals_are_not_undone_by_a_power_loss(tmp_path, monkeypatch, whole):
     assert pending(ResultStore.open(url), panel).sum() == 1
 
 
+@pytest.mark.slow
 def test_power_loss_test_detects_a_missing_flush(tmp_path, monkeypatch):
     """If commits do not flush, power losses damage blocks (negative control)."""
     monkeypatch.setattr(LocalFiles, "flush", lambda files, keys: None)

@@ -88,6 +88,7 @@ def test_a_task_that_fails_transiently_is_retried(small_store, tmp_path, monkeyp
     assert_equal_arrays(tmp_path / "s.zarr", small_store)
 
 
+@pytest.mark.slow
 def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, monkeypatch):
     error = OSError(errno.ESTALE, "Stale file handle")
     with monkeypatch.context() as patch:

@@ -65,6 +65,7 @@ def test_probe_of_conditional_writes_accepts_lost_responses(object_server):
     assert object_server.objects == {}
 
 
+@pytest.mark.slow
 def test_expired_credentials_stop_a_run_which_is_resumed(object_server, local):
     """Work that was committed before the credentials expired is kept, and the message says what to renew."""
     object_server.choose_fault = lambda method, key: "expired" if method == "PUT" and "single/status/c/" in key else ""

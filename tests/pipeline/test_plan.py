@@ -258,6 +258,7 @@ def test_settings_apart_are_planned_from_a_few(monkeypatch):
     assert evaluated == [1, 4, 7, 1, 4, 7]
 
 
+@pytest.mark.slow
 def test_seconds_per_trial_are_those_of_the_method_without_the_simulation():
     def simulate(cell, streams):
         time.sleep(0.02 * len(streams.trials))

@@ -154,6 +154,7 @@ def test_number_of_values_is_that_of_the_mean():
     assert summary.x_n_values.dtype.kind == "i"
 
 
+@pytest.mark.slow
 def test_summaries_of_stores_of_earlier_formats_have_intervals(tmp_path):
     with tarfile.open(DATA / "formats_5_and_6.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")

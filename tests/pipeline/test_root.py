@@ -63,6 +63,7 @@ def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
     assert n_files > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["single/heads/c/0/1", "zarr.json"])
 def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
     flip(altered / file, 8 * ((altered / file).stat().st_size // 2))

@@ -126,6 +126,7 @@ def test_block_size_changes_no_number(complete_store, tmp_path):
         assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
 
 
+@pytest.mark.slow
 def test_progress_counts_every_evaluation_once(tmp_path):
     begun, receipts = [], []
 
@@ -146,6 +147,7 @@ def test_progress_counts_every_evaluation_once(tmp_path):
 # Continuation
 
 
+@pytest.mark.slow
 def test_complete_store_is_not_changed(store_copy, monkeypatch):
     """Running and resuming a complete store starts no cluster and changes no file."""
     monkeypatch.setattr(import_module("pipeline.runs.run_plan"), "connect", None)

@@ -48,6 +48,7 @@ def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
         assert pipeline.open_results(joined)[panel].identical(pipeline.open_results(whole)[panel])
 
 
+@pytest.mark.slow
 def test_every_chunk_of_joined_shares_is_that_of_one_run(whole, parts, tmp_path):
     joined = pipeline.merge(parts, tmp_path / "s.zarr")
     files = {path.relative_to(whole.url) for path in Path(whole.url).rglob("*/c*/*") if path.is_file()}
@@ -146,6 +147,7 @@ def test_an_existing_destination_is_refused(parts, tmp_path):
         pipeline.merge(parts, tmp_path / "s.zarr")
 
 
+@pytest.mark.slow
 def test_a_damaged_share_leaves_nothing(tmp_path):
     stores = [compute(tmp_path / f"{k}.zarr", k, 2) for k in (1, 2)]
     chunk = next(path for path in sorted(Path(stores[1].url).glob("*/status/c/**/*")) if path.is_file())

@@ -709,6 +709,7 @@ def test_exists_for_a_store(complete_store, monkeypatch):
 # The template
 
 
+@pytest.mark.slow
 def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path, monkeypatch):
     """The root is written last, and a store without it is refused."""
     path, whole = tmp_path / "t.zarr", tmp_path / "whole.zarr"

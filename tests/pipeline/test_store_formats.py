@@ -110,6 +110,7 @@ def test_open_results_equals_plain_xarray(new):
     }
 
 
+@pytest.mark.slow
 def test_pending_and_extended_trials_are_missing(new, tmp_path):
     path = shutil.copytree(new, tmp_path / "s.zarr")
     (path / "p" / "status" / "c" / "0" / "1").unlink()
@@ -183,6 +184,7 @@ def test_mark_of_missing_values_is_refused_as_a_result(tmp_path, dtype, value):
     np.testing.assert_array_equal(ds["heads"], [[0, 1, 2, np.nan, 4]])
 
 
+@pytest.mark.slow
 def test_statistics_receive_the_declared_dtype(new, old):
     seen = []
     statistic = pipeline.Statistic("rate", "event", "rate", lambda draws: seen.append(draws.dtype) or (~draws).mean())
@@ -243,6 +245,7 @@ def test_verify_finds_numbers_that_no_trial_can_have(tmp_path, monkeypatch, wron
 # Stores of the formats 5 and 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["format_5.zarr", "format_6.zarr"])
 def test_store_of_an_earlier_format_has_the_numbers_of_a_new_run(old, new, name):
     """All numbers, summaries and statuses equal those of a run by this version; only missing values differ."""
@@ -307,6 +310,7 @@ def test_interrupted_store_of_format_5_is_completed_and_repaired(old):
     assert {key for key in changed if not key.startswith(".dpstudies")} == set()
 
 
+@pytest.mark.slow
 def test_retried_store_of_format_5_keeps_its_numbers(old):
     path = old / "format_5.zarr"
     before = {name: array for name, array in read_arrays(path).items() if not name.endswith("error")}

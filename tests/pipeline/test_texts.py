@@ -72,6 +72,7 @@ def test_secret_in_the_text_that_is_cut_is_not_stored():
     assert "hush" not in stored
 
 
+@pytest.mark.slow
 def test_long_traceback_is_cut():
     def first():
         return second()

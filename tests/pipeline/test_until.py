@@ -63,6 +63,7 @@ def coarse(tmp_path_factory):
     return folder / "s.zarr"
 
 
+@pytest.mark.slow
 def test_every_error_is_at_most_the_bound(store):
     ds = open_results(store)["p"].to_dataset()
     summary = summarise(ds)

@@ -147,6 +147,7 @@ def test_nothing_is_left_on_the_cluster_after_an_interrupted_check(cluster, clie
     del stop
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_on_a_client(cluster, client, tmp_path):
     before = state(cluster, client)
     with ThreadPoolExecutor(2) as threads:

@@ -51,6 +51,7 @@ def checked(store, **arguments):
     return verify(store, study=STUDY, **arguments)
 
 
+@pytest.mark.slow
 def test_intact_store_has_no_problems_and_is_not_changed(store_copy):
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=None)
@@ -160,6 +161,7 @@ def test_a_block_that_is_present_at_some_values_of_an_unused_factor_is_pending(s
     assert_equal_arrays(store_copy, complete_store)
 
 
+@pytest.mark.slow
 def test_a_copy_that_differs_from_the_root_is_reported_and_rewritten(store_copy, monkeypatch):
     """An extension that was stopped after it wrote the copy leaves a copy of a larger store."""
     root, copy = store_copy / "zarr.json", store_copy / COPY

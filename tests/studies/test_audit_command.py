@@ -98,6 +98,7 @@ def test_local_is_not_private_at_a_skewed_prior(audit):
     assert "local: not private: loses 0.1103 at [2, 298] against [1, 299], output [2, 298]" in out
 
 
+@pytest.mark.slow
 def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
     """With a wrong sensitivity, a custom mechanism is BROKEN, with a counterexample; with the right one, it passes."""
     code, out, _ = audit("mine.py:WRONG", *AT)
@@ -121,6 +122,7 @@ def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
 DRAWS = "draws agree: 200,000 at each of 5 data sets, level 1e-06"
 
 
+@pytest.mark.slow
 def test_draws_that_do_not_follow_the_stated_distribution_are_broken(audit):
     """A mechanism with the pmf of `geometric` that returns the true counts is broken; `geometric` itself is not."""
     at = ("--prior", "1:1", "--n", "20", "--epsilon", "1")
@@ -165,6 +167,7 @@ def test_custom_distributions(audit):
     assert audit("mine.py:RARE", "--epsilon", "1", "--delta", "1e-8")[0] == 0
 
 
+@pytest.mark.slow
 def test_all_leaves_out_mechanisms_that_do_not_apply(audit, monkeypatch):
     monkeypatch.setattr(
         "studies.audits.MECHANISMS", {name: MECHANISMS[name] for name in ("laplace", "geometric", "optimal")}

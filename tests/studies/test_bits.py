@@ -59,6 +59,7 @@ print(json.dumps(mmd2(rng.beta(3, 7, size=(600, 30)), rng.beta(3, 6, size=(600, 
 """
 
 
+@pytest.mark.slow
 def test_mmd_does_not_depend_on_compilation():
     rng = np.random.default_rng(0)
     compiled = mmd2(rng.beta(3, 7, size=(600, 30)), rng.beta(3, 6, size=(600, 30)))

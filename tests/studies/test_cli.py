@@ -236,6 +236,7 @@ def test_typing_error_in_cluster_file(command, tmp_path):
     assert not (tmp_path / "s.zarr").exists()
 
 
+@pytest.mark.slow
 def test_unreachable_scheduler(command, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 1)
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tcp://127.0.0.1:9"}}}))

@@ -28,6 +28,7 @@ def test_images_are_those_of_the_own_process():
         assert png.result()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_script_defines_the_function_that_pages_call_and_is_compiled_once(script):
     assert "window.vegaEmbed=" in script
     with Converter() as converter:

@@ -143,6 +143,7 @@ def test_figure_of_many_methods_shows_the_extremes():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_trial", [True, False])
 def test_default_figure_of_a_panel_without_trials_shows_exact_values(tmp_path, per_trial):
     """A summary of a panel without trials has no means, whatever its measures declare."""
@@ -159,6 +160,7 @@ def test_default_figure_of_a_panel_without_trials_shows_exact_values(tmp_path, p
     assert "Exact values, against n." in (tmp_path / "s.html").read_text()
 
 
+@pytest.mark.slow
 def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
     """Without origins of methods and without claims, there is no text about papers, and no section with one link."""
     (method,) = PANEL.methods[:1]

@@ -60,6 +60,7 @@ def path(command):
     return "e.zarr"
 
 
+@pytest.mark.slow
 def test_table_shows_intervals_of_events_and_numbers_of_values(command, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     code, out, _ = command("summarise", path)
@@ -121,6 +122,7 @@ def test_long_table_omits_statistics_with_an_axis_and_has_no_column_of_another_m
     )
 
 
+@pytest.mark.slow
 def test_store_whose_study_cannot_be_loaded_is_summarised_with_a_note(command, path):
     Path("events.py").unlink()
     code, out, err = command("summarise", path, "--csv")
@@ -135,6 +137,7 @@ def test_store_whose_study_cannot_be_loaded_is_summarised_with_a_note(command, p
     assert (code, err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_page_and_figure_show_intervals(command, path):
     study = find_study("events.py", {}).load()
     panel = study.panel("p")

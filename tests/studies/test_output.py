@@ -84,6 +84,7 @@ def test_failure_to_write_the_output_gives_a_one_line_error(command, monkeypatch
     assert (code, err) == (3, "dpstudies: cannot write the output: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_run_continues_without_standard_error(command, monkeypatch):
     Path("toy.py").write_text(STUDY_FILE)
     monkeypatch.setattr(sys, "stderr", Full())

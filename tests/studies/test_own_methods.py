@@ -153,6 +153,7 @@ def posterior_of_normal(rng, model, prior, y):
     return exact_posterior(model, prior, y)
 
 
+@pytest.mark.slow
 def test_posterior_is_as_good_as_its_draws(tmp_path):
     """An exact posterior has the distance of its draws and right coverage; `NARROW` has not."""
     exact = OwnMethod("mine", "posterior", posterior_of_normal, foreign_methods.is_binomial)
@@ -180,6 +181,7 @@ def test_several_components_have_ranks_and_joint_coverage(tmp_path):
     assert min(stats.kstest(ds[name].values.ravel(), "uniform").pvalue for name in ("pit", "joint")) > LEVEL / 3
 
 
+@pytest.mark.slow
 def test_tables_accept_draws_and_intervals(tmp_path):
     """Draws of the exact posterior have its width; intervals have no quantiles."""
     from mechanisms.tables import table_posterior
@@ -234,6 +236,7 @@ def draw_zero(rng, X, y, epsilon, delta):
     return rng.normal(size=X.shape[1]) / epsilon
 
 
+@pytest.mark.slow
 def test_private_draws_run_where_they_have_a_guarantee(tmp_path):
     """A method that needs δ runs in `private-mcmc`, and is refused in `renyi-logistic`, which has δ = 0."""
     method = OwnMethod("mine", "draw", draw_zero, guarantee=lambda e, d: Guarantee(e, d) if d else None)
@@ -390,6 +393,7 @@ def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
     assert (code, "cannot read the method file" in err, err.count("\n")) == (2, True, 1)
 
 
+@pytest.mark.slow
 def test_files_that_this_user_has_not_run_are_refused(command, stores, monkeypatch, tmp_path):
     monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "elsewhere"))
     code, _, err = command("resume", "whole.zarr")
@@ -426,6 +430,7 @@ def test_bad_files_are_refused_before_anything_is_written(command, words, messag
     assert not Path("s.zarr").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--until", "mcse(pit) <= 1"), ("--panel", "binomial")])
 def test_extension_by_methods_is_of_all_panels(command, stores, words):
     code, _, err = command("extend", "grown.zarr", "--add", "mine.py:OTHER", *words)

@@ -189,6 +189,7 @@ def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, fi
     assert Path("l").read_text().count("epsilon") == 1
 
 
+@pytest.mark.slow
 def test_release_with_a_search_states_both_losses_again(command, file):
     Path("r.txt").write_text(command(*AUTO, 8, "--epsilon", 2, "--yes", "--json")[1])
     assert "guarantee: 10-DP (proved), of which 8 for the range\n" in command("mean", "--release", "r.txt")[1]
@@ -267,6 +268,7 @@ def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
     assert (code, "--ledger must be omitted with --release" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_ledger_without_delta_refuses_a_guarantee_with_delta(command, regression):
     code, out, err = command(*regression, "--delta", 1e-6, "--ledger", "l", "--budget", 3, "--yes")
     assert (code, out, err.count("\n"), Path("l").exists()) == (2, "", 1, False)
@@ -283,6 +285,7 @@ def test_regression_is_in_the_ledger_before_its_noise_is_drawn(command, regressi
     assert LedgerFile("l").check().epsilon == 2
 
 
+@pytest.mark.slow
 def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
     first = command(*MEAN, "--epsilon", 2, "--seed", 5, "--ledger", "l", "--budget", 1, "--unit", "EUR")
     assert first[0] == 0

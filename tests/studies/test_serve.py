@@ -153,6 +153,7 @@ def test_page_is_written_again_only_if_the_store_has_changed(store):
     assert "120 of 120 evaluations" in page.content.decode()
 
 
+@pytest.mark.slow
 def test_read_error_is_shown_and_the_last_page_is_kept(store, tmp_path):
     page = LivePage(store)
     page.update()

@@ -71,6 +71,7 @@ def test_causes_that_differ_in_numbers_only_are_grouped(command):
     assert "p: 2 failed: no start\n  n=1, algorithm=odd: 2 trials, first 2" in out
 
 
+@pytest.mark.slow
 def test_failed_trials_are_retried_on_request_or_after_an_accepted_edit(command, store):
     before = xr.open_zarr(store, group="p").load()
     assert command("resume", store)[0] == 1
@@ -122,6 +123,7 @@ def test_verify(command, store):
     assert command("verify", store)[0] == 0
 
 
+@pytest.mark.slow
 def test_verify_detects_different_numbers(command, store):
     Path("toy.py").write_text(STUDY_FILE.replace("[:, 0] +", "[:, 0] + 1e-3 +"))
     code, out, _ = command("verify", store, "--all", *ACCEPTED)

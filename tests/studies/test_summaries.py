@@ -96,6 +96,7 @@ def test_values_over_an_output_are_in_the_long_form_only(command, path):
     ]
 
 
+@pytest.mark.slow
 def test_outputs_of_a_single_cell_name_the_rows(tmp_path):
     method = Method("double", lambda data, setting, streams: {"y": 2.0 * np.arange(1, 4)})
     step = Factor("step", (1, 2, 3), "step", "int")

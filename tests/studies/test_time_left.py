@@ -63,6 +63,7 @@ def worst_ratio(times):
     return float(np.max(np.maximum(ratio, 1 / ratio)))
 
 
+@pytest.mark.slow
 def test_time_left_is_right_within_a_factor_of_two_from_the_first_quarter_on(monkeypatch):
     """The machine is three times slower than that of the stored costs, which differ by up to 40 % per panel."""
     quick = {name: PendingWork(study.configure(**configure(study, "quick")), None) for name, study in STUDIES.items()}

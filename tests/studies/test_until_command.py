@@ -61,6 +61,7 @@ def test_invalid_options_write_nothing(command, tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_method_that_fails_on_all_trials_leaves_a_command_that_continues(command, tmp_path):
     text = Path(STUDY).read_text().replace("noise = np", 'assert name != "narrow"\n        noise = np')
     (tmp_path / "failing.py").write_text(text)

@@ -358,6 +358,7 @@ def test_invalid_records_raise(candidates, shared, message):
             function(distribution(1.0), candidates, shared)
 
 
+@pytest.mark.slow
 def test_other_invalid_arguments_raise():
     with pytest.raises(ValueError, match="x must have 1 dimension if weights are restricted to a ball, got 2"):
         audit_replacements(distribution(1.0, radius=2.0), [[0.0, 1, 1], [1.0, 0, 1]])

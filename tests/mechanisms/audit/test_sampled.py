@@ -173,6 +173,7 @@ def test_wrong_sampler_of_a_correct_formula_has_a_larger_loss():
     assert bounds[0].epsilon <= 1.0 < bounds[1].epsilon
 
 
+@pytest.mark.slow
 def test_bounds_have_the_stated_confidence():
     """At most a tenth of 400 bounds with 90 % confidence exceed the ε of randomised response (5 standard errors)."""
     rng, truth = np.random.default_rng(8), math.exp(1.0) / (1 + math.exp(1.0))

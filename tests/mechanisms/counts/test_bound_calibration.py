@@ -104,6 +104,7 @@ def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     assert everything.loss(epsilon * q) <= epsilon * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @given(problem=problems(), log_gamma=st.floats(-3, -0.1))
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_inequalities_of_the_proof_hold(problem, log_gamma):

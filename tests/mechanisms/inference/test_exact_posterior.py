@@ -311,6 +311,7 @@ def test_unknown_variance_is_refused():
     assert_refused(lambda: exact_posterior(model, (0, 1, 2, 2), [0.0, 1.0]), "must have one parameter")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e4, 1e8])
 def test_negligible_likelihoods_of_precise_sums_are_not_integrated(epsilon):
     """Their line integrals had two million steps each; the posterior of ten records took 121 s at ε = 1e8."""

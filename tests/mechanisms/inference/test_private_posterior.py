@@ -340,6 +340,7 @@ def test_inference_of_unknown_variance_does_not_depend_on_units():
         np.testing.assert_allclose(other.interval()[1], [factor * high[0] + shift, factor**2 * high[1]], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_default_prior_is_that_of_the_documentation():
     np.testing.assert_array_equal(
         infer_incomes().interval(), infer_incomes(prior=(1e5, 1 / 3, 1.0, 0.1 * 1e5**2)).interval()

@@ -36,6 +36,7 @@ def test_clipped_sums_equal_those_of_numpy():
     assert squares == pytest.approx(np.minimum(residuals**2, 1.0).sum())
 
 
+@pytest.mark.slow
 def test_releases_compose_to_the_guarantee():
     """The parts of ρ of 10 gradients, XᵀX and the squares add up, and ρ is the largest that (ε, δ) allows."""
     method = NoisyDescent.calibrated(3, 1.0, 1e-6)

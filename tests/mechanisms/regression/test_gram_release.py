@@ -97,6 +97,7 @@ def test_draws_lose_at_most_epsilon(name):
     assert bound(noise.scale / 4) > 1.0
 
 
+@pytest.mark.slow
 def test_k_norm_noise_has_its_norm_and_directions():
     """The norm is Gamma(dim); directions agree with weighted normal matrices, and not with a wrong weight."""
     rng, m = np.random.default_rng(1), 3

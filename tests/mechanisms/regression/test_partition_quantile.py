@@ -65,6 +65,7 @@ def random_neighbours(rng, spread):
     return values, neighbour
 
 
+@pytest.mark.slow
 def test_loss_of_window_distributions_is_within_budget():
     """Exact losses of window distributions are at most ε; without the factor ½ in the exponent, they exceed ε."""
     rng, largest, doubled = np.random.default_rng(4), 0.0, 0.0

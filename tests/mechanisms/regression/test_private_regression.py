@@ -126,6 +126,7 @@ def test_data_do_not_share_the_stream_of_a_rehearsal(seed):
         assert np.abs(added - drawn).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_constant_columns_have_wide_intervals():
     """A constant column is no error, which would reveal it: its slope is as uncertain as the noise makes it."""
     x, y = table(5_000)
@@ -150,6 +151,7 @@ def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     assert not low[1] < 10.0 < high[1]
 
 
+@pytest.mark.slow
 def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
     x, y = table(40)
     bounds = {"x": (9.0, 12.0), "y": (-2.0, 6.0)}

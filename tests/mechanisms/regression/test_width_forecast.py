@@ -76,6 +76,7 @@ def test_widths_of_correlated_features_are_in_the_range_of_the_forecast(d, n, co
     assert (widths[1:] > (2.0 if correlation else 0.8) * narrow.low[1:]).all()  # correlation matters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ages", "intercept", "slope", "guess"),
     [

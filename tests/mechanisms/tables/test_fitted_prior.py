@@ -170,6 +170,7 @@ def test_leaves_with_much_noise_below_a_total_with_little_have_a_fitted_prior(sc
     assert high[4] <= 13  # noise of 5
 
 
+@pytest.mark.slow
 def test_start_far_from_the_table_does_not_prevent_a_solution():
     """Tilts of a table with a mean of 10,000 per leaf are no start for one with sparse leaves and a total near 0."""
     values, parents = [900.0, -200.0, 400.0, -1000.0, 3.0], [4, 4, 4, 4, -1]

@@ -110,6 +110,7 @@ def test_tree_of_ten_thousand_leaves_is_calibrated_and_narrower_than_least_squar
     assert stats.kstest((below + rng.random(truth.size) * (upto - below))[:n:25], "uniform").pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_fitted_prior_is_near_the_truth_and_gives_a_posterior():
     _, y, parents = grouped(np.random.default_rng(2), (8, 25), 2.0)
     grid = fit_prior(y, Noise("gaussian", 2.0), parents)

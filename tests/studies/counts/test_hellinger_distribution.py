@@ -94,6 +94,7 @@ def test_probabilities_equal_enumeration(tmp_path, k, n):
         assert float(ds.expected_hellinger.sel(mechanism=name)) == pytest.approx(distribution @ distance, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_custom_bins(tmp_path):
     """The probability of each custom bin is the sum over the finer bins in it."""
     for name, bins in (("fine", [0, 0.25, 0.5, 0.75]), ("coarse", [0.0, 0.5])):

@@ -67,6 +67,7 @@ def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_pat
     assert found["t.csv"]["guarantee"] is None
 
 
+@pytest.mark.slow
 def test_values_that_are_not_listed_are_the_reference(regress):
     """A binary column that its levels exhaust has one indicator, and its release the sums of an indicator column."""
     words = ("--target", "y", *RANGES, "--epsilon", 3, "--seed", 1)
@@ -116,6 +117,7 @@ def test_an_error_that_is_not_resolved_has_an_upper_bound(regress, tmp_path):
     assert values["coefficients"]["error_variance"]["high"] == pytest.approx(bound**2, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_forecasts_precede_the_release_which_can_be_resumed(regress, command, tmp_path, monkeypatch):
     """After an interruption, the release on standard error gives the coefficients without another release."""
 
@@ -152,6 +154,7 @@ def test_level_applies_to_the_forecast_and_the_intervals(regress):
     assert 0.4 < widths[0.8] / widths[0.95] < 0.85  # 0.65 for a normal posterior
 
 
+@pytest.mark.slow
 def test_draws_are_written_as_netcdf(regress, tmp_path):
     code, _, _ = regress(*AT, "--seed", 1, "--output", tmp_path / "o.nc", table="t.zarr")
     assert code == 0
