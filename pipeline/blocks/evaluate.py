@@ -5,9 +5,10 @@ for each trial; exceptions of methods do not reach the caller. The status of a t
 its block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.factors import Measure, Value
-from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.panel import Panel, Setting, evaluate_each
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
 from pipeline.faults import is_interrupt
@@ -81,6 +82,7 @@ class Outcome:
     status: np.ndarray  # `Status` of each trial, shape (trial,); pending: skipped because of a budget
     # cause of each failed trial, without secrets, on one line, and after an exception also its traceback; or empty
     error: np.ndarray
+    seconds: float = 0.0  # wall-clock time of the method, without the simulation; 0 for trials that it did not compute
 
     @property
     def cause(self) -> str:
@@ -174,10 +176,17 @@ def _compute(
         role = setting.method.stream_key or setting.method.name
         chosen.append((setting.method, {**panel.fixed_values, **setting.values}))
         streams.append(_streams(study, panel, role, {**cell, **setting.values}, trials))
-    results = call(panel.evaluate, data, chosen, streams)
-    if len(results) != len(settings):
-        raise ValueError(f"evaluate must return {len(settings)} results, one per setting, got {len(results)}")
-    return [_outcome(panel, trials, result) for result in results]
+    # a panel with a function of its own evaluates all settings together
+    parts = [slice(k, k + 1) for k in range(len(chosen))] if panel.evaluate is evaluate_each else [slice(None)]
+    outcomes: list[Outcome] = []
+    for part in parts:
+        started = time.perf_counter()
+        results = call(panel.evaluate, data, chosen[part], streams[part])
+        seconds = time.perf_counter() - started
+        if len(results) != len(chosen[part]):
+            raise ValueError(f"evaluate must return {len(chosen[part])} results, one per setting, got {len(results)}")
+        outcomes += [replace(_outcome(panel, trials, result), seconds=seconds / len(results)) for result in results]
+    return outcomes
 
 
 def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome | None:
@@ -232,7 +241,10 @@ def join(panel: Panel, outcomes: Mapping[int, Outcome]) -> Outcome:
             computed = [array for array, part in zip(arrays, parts, strict=True) if (part.status == Status.OK).any()]
             values[measure.name] = (computed or arrays)[0]
     return Outcome(
-        values, np.concatenate([part.status for part in parts]), np.concatenate([part.error for part in parts])
+        values,
+        np.concatenate([part.status for part in parts]),
+        np.concatenate([part.error for part in parts]),
+        sum(part.seconds for part in parts),
     )
 
 
@@ -246,8 +258,11 @@ def keep_ok(panel: Panel, stored: Outcome, computed: Outcome) -> Outcome:
         before, now = stored.values[measure.name], computed.values[measure.name]
         by_trial = measure.per_trial and panel.trials is not None
         values[measure.name] = np.where(is_ok.reshape(-1, *[1] * (now.ndim - 1)), before, now) if by_trial else before
-    return Outcome(
-        values, np.where(is_ok, stored.status, computed.status), np.where(is_ok, "", computed.error).astype(object)
+    return replace(
+        computed,
+        values=values,
+        status=np.where(is_ok, stored.status, computed.status),
+        error=np.where(is_ok, "", computed.error).astype(object),
     )
 
 

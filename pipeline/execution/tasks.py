@@ -161,4 +161,5 @@ def _tally(panel: Panel, setting: Setting, outcome: Outcome) -> Tally:
         panel.count_positions(setting),
         sum(counts[status] for status in ENDED),
         outcome.cause if n_failed else "",
+        outcome.seconds,
     )

@@ -46,6 +46,7 @@ class Tally:
     n_positions: int
     n_ended: int = 0  # failed trials that were killed or timed out
     cause: str = ""  # of the first failed trial; empty if none failed
+    seconds: float = 0.0  # wall-clock time of the method
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from pipeline.store.layout.template import audit_methods
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import record_requested
 from pipeline.store.scan.run_part import RUN_PART
+from pipeline.store.sessions.costs import MethodCosts
 from pipeline.store.sessions.lease import Session, require_idle
 from pipeline.store.sessions.provenance import describe, now
 
@@ -62,8 +63,19 @@ def execute_in(
         if plan.driver.is_cancelled():
             raise ExecutionError("the submission was cancelled on its scheduler; resume computes the pending trials")
 
+    costs = MethodCosts.of([session.record])
+
+    def take(receipt: Receipt) -> None:
+        panel = works.study.panel(receipt.work.block.panel)
+        for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
+            costs.add(panel.name, panel.settings()[k].method.name, tally.n_ok + tally.n_failed, tally.seconds)
+        on_receipt(receipt)
+
     options, is_suspect = plan.options, plan.driver.has_lost_worker
-    execute(client, task, works, on_receipt, options.chosen_cluster, options.allow_failures, is_suspect, check)
+    try:
+        execute(client, task, works, take, options.chosen_cluster, options.allow_failures, is_suspect, check)
+    finally:
+        session.record |= costs.record()  # written with the end of the session
 
 
 @contextmanager

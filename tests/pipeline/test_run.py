@@ -4,17 +4,19 @@ import errno
 import re
 import shutil
 import threading
+import time
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
-from pipeline import extend, open_results, resume, run, submit
+from pipeline import Measure, Method, Panel, Study, extend, open_results, resume, run, submit
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
 from pipeline.declare.source import find_study
@@ -25,6 +27,7 @@ from pipeline.runs.resolve import study_of
 from pipeline.store.commit import Commit
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.costs import MethodCosts
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -433,3 +436,39 @@ def test_settings_apart_are_separate_work_items(complete_store, tmp_path):
     expected = sum(len(panel.settings()) for panel in study.panels for _ in iterate_blocks(panel))
     assert len(works) == expected
     assert_equal_arrays(tmp_path / "r.zarr", complete_store)
+
+
+# Costs
+
+
+def simulate_slowly(cell, streams):
+    time.sleep(0.3)
+
+
+def evaluate_slowly(data, setting, streams):
+    time.sleep(0.01 * len(streams.trials))
+    return {"x": np.ones(len(streams.trials))}
+
+
+def evaluate_at_once(data, setting, streams):
+    return {"x": np.ones(len(streams.trials))}
+
+
+def evaluate_together(data, settings, streams):
+    return [method.evaluate(data, values, stream) for (method, values), stream in zip(settings, streams, strict=True)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_sessions_record_the_seconds_of_each_method(tmp_path, together):
+    """Those of the simulation belong to no method; a panel that evaluates its settings together divides its time."""
+    methods = (Method("slow", evaluate_slowly), Method("quick", evaluate_at_once))
+    options = {"evaluate": evaluate_together} if together else {}
+    panel = Panel("p", "a panel", simulate_slowly, methods, (Measure("x", "a number"),), trials=4, **options)
+    study = Study("costly", "Costly", "To cost.", (panel,), seed=1)
+    store = run(study, tmp_path / "s.zarr", progress=False)
+    extend(store.url, trials=6, study=study, progress=False)
+    costs = MethodCosts.of(ResultStore.open(store.url).sessions).by_panel["p"]
+    assert {name: n for name, (n, _) in costs.items()} == {"slow": 6, "quick": 6}
+    (_, slow), (_, quick) = costs["slow"], costs["quick"]
+    assert slow + quick == pytest.approx(0.06, abs=0.05)
+    assert (slow == pytest.approx(quick, abs=2e-3)) is together
