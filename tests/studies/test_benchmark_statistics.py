@@ -95,11 +95,11 @@ def test_errors_without_trials_of_the_base_are_those_of_independent_trials_and_t
     same, apart = np.zeros(2, int), np.arange(2)
     for _ in range(400):
         (loss, base), (_, other) = simulated(rng), simulated(rng, 300)
-        one, joint = [loss[:1], loss[:1]], [without_trials(other[:1]), without_trials(other[:1] * 2)]
+        own, bases = [CellMeans.of(loss[:1])] * 2, [without_trials(other[:1]), without_trials(other[:1] * 2)]
         log = np.log(1.2) - np.log(2) / 2
         # two settings on the same data
-        add("independent", compare_losses(list(map(CellMeans.of, one)), joint, same), log)
-        add("ignored", compare_losses(list(map(CellMeans.of, one)), joint, apart), log)
+        add("independent", compare_losses(own, bases, same), log)
+        add("ignored", compare_losses(own, bases, apart), log)
         add("components", compare_losses([CellMeans.of(loss)], [without_trials(other)], same[:1]), np.log(1.2))
         relative = compare_losses([CellMeans.of(loss)], [without_trials(base)], same[:1])
         add("same", relative, np.log(1.2))
