@@ -18,7 +18,7 @@ from pipeline.runs.run_plan import RunPlan, plan_run
 from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
-from studies.benchmark.shipped import ShippedReferences, data_of, read_shipped, references_of
+from studies.benchmark.shipped import ShippedReferences, criteria_of, data_of, read_shipped, references_of
 from studies.folders import store_path
 
 BenchmarkScale = Literal["quick", "full"]
@@ -216,6 +216,8 @@ def _misfit(spec: Mapping[str, Any], study: Study, declared: Study, is_paired: b
                     return f"panels.{name}.{factor}: {absent[0]} is absent"
         if is_paired and stored["trials"] < panel["trials"]:
             return f"panels.{name}.trials: stored {stored['trials']:,}, now {panel['trials']:,}"
+    if not is_paired and spec["criteria"] != criteria_of(declared):
+        return "criteria differ"
     stored_part, present = references_of(spec, own["panels"]), data_of(own, own["panels"])
     for name, panel in references_of(declared.spec(), own["panels"])["panels"].items():
         kept = stored_part["panels"][name]["methods"] if is_paired else panel["methods"]

@@ -38,7 +38,7 @@ def _read_panel(run: BenchmarkRun, panel: Panel, store: ResultStore) -> Compared
     """Return a panel with the own method of a store, and with the references in the same cells."""
     own_ds = open_panel(store, panel.name, lazy=False)
     compared = panel_of(run.name, panel, run.declared.criteria, own_ds)
-    compared = replace(compared, own=run.own, origin=describe_references(run, panel.name))
+    compared = replace(compared, own=run.own, origin=describe_references(run, [panel.name]))
     compared = compared.with_methods(own_ds.sel({panel.method_dim: [run.own]}))
     if isinstance(run.reference, ShippedReferences):
         return run.reference.add_to(compared)
@@ -57,10 +57,10 @@ def _work_of(plan: RunPlan) -> PendingWork:
     return PendingWork(plan.study, None) if plan.pending is None else plan.pending
 
 
-def describe_references(run: BenchmarkRun, panel: str) -> str:
-    """Return the origin of the numbers of the references of a panel."""
+def describe_references(run: BenchmarkRun, panels: Sequence[str]) -> str:
+    """Return the origin of the numbers of the references of some panels."""
     if isinstance(run.reference, ShippedReferences):
-        return run.reference.describe(panel)
+        return run.reference.describe(panels)
     source = "computed in this run" if run.reference is None else f"from {run.reference.url}"
     return f"{source}, paired by trial"
 
@@ -71,7 +71,7 @@ def describe_runs(runs: Sequence[BenchmarkRun]) -> list[tuple[str, str]]:
     for run in runs:
         spec = run.plan.study.spec()
         trials = ", ".join(f"{name} {panel['trials']:,}" for name, panel in spec["panels"].items())
-        origins = dict.fromkeys(describe_references(run, name) for name in spec["panels"])
-        stated = f"seed {spec['seed']}; trials per cell: {trials}; references: {'; '.join(origins)}"
+        origin = describe_references(run, [*spec["panels"]])
+        stated = f"seed {spec['seed']}; trials per cell: {trials}; references: {origin}"
         rows.append((run.name, f"{run.path}, {stated}"))
     return rows

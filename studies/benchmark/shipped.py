@@ -8,8 +8,8 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,9 @@ from studies import STUDIES, __version__
 from studies.benchmark.compared_panel import ComparedPanel, panel_of
 from studies.benchmark.method_summary import MethodSummary
 from studies.folders import store_path
-from studies.output import format_size, say
+from studies.output import fail, format_size, say
 
 FOLDER = Path(__file__).with_name("references")
-MOST_BYTES = 2_000_000
-"""Maximum size of all files."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,11 @@ class ShippedReferences:
         summaries = {name: summary.select(cells) for name, summary in shipped.summaries.items()}
         return panel.with_summaries(summaries, shipped.attributes)
 
-    def describe(self, panel: str) -> str:
-        """Return the origin of the numbers of a panel."""
-        trials = self.spec["panels"][panel]["trials"]
-        return f"shipped with dpstudies {__version__} ({trials:,} trials per cell), not paired"
+    def describe(self, panels: Sequence[str]) -> str:
+        """Return the origin of the numbers of some panels."""
+        trials = {name: f"{self.spec['panels'][name]['trials']:,}" for name in panels}
+        stated = trials[panels[0]] if len({*trials.values()}) == 1 else ", ".join(map(" ".join, trials.items()))
+        return f"shipped with dpstudies {__version__} ({stated} trials per cell), not paired"
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,12 @@ def read_shipped(study: str) -> ShippedReferences | None:
         value = json.loads(gzip.decompress(path.read_bytes()))
         panels = {name: ShippedPanel.from_json(panel) for name, panel in value["panels"].items()}
         parts = value["spec"]["panels"]
-        if set(parts) != set(panels) or not all(isinstance(part["trials"], int) for part in parts.values()):
-            raise ValueError("panels differ from those of the spec")
+        if (
+            "criteria" not in value["spec"]
+            or set(parts) != set(panels)
+            or not all(isinstance(part["trials"], int) for part in parts.values())
+        ):
+            raise ValueError("the spec is not that of the panels")
         return ShippedReferences(value["spec"], panels)
     except (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
         raise BadInputError(
@@ -110,17 +113,24 @@ def references_of(spec: Mapping[str, Any], panels: Collection[str]) -> dict[str,
     return part
 
 
+def criteria_of(study: Study) -> dict[str, Any]:
+    """Return the criteria of a study, which no store has, as JSON values."""
+    criteria: dict[str, Any] = json.loads(json.dumps(asdict(study.criteria)))
+    return criteria
+
+
 def outdated(spec: Mapping[str, Any], study: Study) -> str:
-    """Return the first difference between a spec and a study in data or methods, or an empty string."""
+    """Return the first difference between a shipped spec and a study, except for factors and trials, or ""."""
     present, names = study.spec(), spec["panels"].keys() & {panel.name for panel in study.panels}
     absent = [f"panel {name} is absent" for name in spec["panels"] if name not in names]
-    return next(iter([*absent, *differences(references_of(spec, names), references_of(present, names))]), "")
+    criteria = differences(spec["criteria"], criteria_of(study), "criteria")
+    return next(iter([*absent, *criteria, *differences(references_of(spec, names), references_of(present, names))]), "")
 
 
 def summarise(store: ResultStore, study: Study) -> dict[str, Any]:
     """Return the JSON values of the references of a store; raise BadInputError if trials are pending or outdated."""
     names = [panel.name for panel in study.panels if panel.accepts and panel.name in store.spec["panels"]]
-    spec = references_of(store.spec, names)
+    spec = {**references_of(store.spec, names), "criteria": criteria_of(study)}
     for name in names:
         spec["panels"][name] |= {
             role: store.spec["panels"][name][role] for role in ("factors", "method_factors", "trials")
@@ -138,34 +148,44 @@ def summarise(store: ResultStore, study: Study) -> dict[str, Any]:
             raise BadInputError(f"the store {store.url} must be complete, got pending trials in {name}; resume it")
         panels[name] = {
             "coordinates": [[dim, values.values.tolist()] for dim, values in panel.coordinates.items()],
-            "attributes": dict(panel.attributes),
+            "attributes": {
+                key: value for key, value in panel.attributes.items() if key != "notes"
+            },  # nothing shows them
             "methods": [[method, summary.to_json()] for method, summary in panel.summaries.items()],
         }
     return {"spec": spec, "panels": panels}
 
 
-def write_shipped(folder: str) -> dict[str, str]:
-    """Write the references of all stores of a folder; return what was done by study."""
-    done = {}
+def write_shipped(folder: str) -> tuple[dict[str, Path], dict[str, str]]:
+    """Write the references of all stores of a folder; return files by study, and why others have none."""
+    written, omitted = {}, {}
     for name in (name for name in STUDIES if any(panel.accepts for panel in STUDIES[name].panels)):
-        path, target = store_path(folder, name), FOLDER / f"{name}.json.gz"
+        path = store_path(folder, name)
         if not ResultStore.exists(path):
-            done[name] = f"no store {path}"
+            omitted[name] = f"there is no store {path}"
             continue
         try:
             value = summarise(open_complete(path), STUDIES[name])
         except BadInputError as error:
-            done[name] = f"not written: {error}"
+            omitted[name] = str(error)
             continue
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        written[name] = FOLDER / f"{name}.json.gz"
         FOLDER.mkdir(exist_ok=True)
-        target.write_bytes(gzip.compress(text.encode(), mtime=0))
-        done[name] = f"{target}, {format_size(target.stat().st_size)}"
-    return done
+        written[name].write_bytes(gzip.compress(text.encode(), mtime=0))
+    return written, omitted
+
+
+def _main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
+        return fail("usage: python -m studies.benchmark.shipped FOLDER", 2)
+    written, omitted = write_shipped(arguments[0])
+    for name, path in written.items():
+        say(f"{name}: wrote {path}, {format_size(path.stat().st_size)}")
+    for name, reason in omitted.items():
+        say(f"{name}: nothing written, {reason}")
+    return 0 if written else 1
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m studies.benchmark.shipped FOLDER")
-    for study_name, text in write_shipped(sys.argv[1]).items():
-        say(f"{study_name}: {text}")
+    sys.exit(_main(sys.argv[1:]))

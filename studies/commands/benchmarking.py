@@ -20,9 +20,7 @@ def benchmark(
     reference: Annotated[
         str | None, option("DIR", "Folder with stores of other methods, which are paired by trial.")
     ] = None,
-    recompute: Annotated[
-        bool, option("--recompute", "Compute all methods; read no shipped results.")
-    ] = False,
+    recompute: Annotated[bool, option("--recompute", "Compute all methods; read no shipped results.")] = False,
     study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
     trials: Trials = None,
 ) -> None:
