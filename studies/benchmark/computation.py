@@ -155,9 +155,9 @@ def _shipped_references(study: Study, declared: Study) -> tuple[ShippedReference
     """Return the shipped references that a study is compared with, or None and why there are none."""
     shipped = read_shipped(study.name)
     if shipped is None:
-        return None, "there are none"
+        return None, "no results are shipped"
     reason = _misfit(shipped.spec, study, declared, is_paired=False)
-    return (None, reason) if reason else (shipped, "")
+    return (None, f"the shipped results do not fit ({reason})") if reason else (shipped, "")
 
 
 def _kept(by_panel: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:

@@ -58,19 +58,22 @@ class MethodSummary:
         Numbers of trials that are ok, failed and pending; the others do not apply, or were not asked for.
     means : mapping of str to array, shape (cell, 2)
         Measure -> mean over trials of averages over components, and its Monte Carlo error; NaN without trials.
-    components : mapping of str to sequence of CellMeans
-        Measure of which methods are compared by ratios -> means by component.
+    components : mapping of str to array, shape (cell, 3, component)
+        Measure of which methods are compared by ratios -> mean, error and number of trials of each component.
     distances, n_values : mapping of str to array, shape (cell + 1, component, 2) and (cell + 1, component)
         Measure of quantiles u -> Kolmogorov-Smirnov distances of u and of |2u − 1| to the uniform distribution, and
         numbers of quantiles, NaN and 0 without any; the last row is for the quantiles of all cells together, if more
         than one cell has some.
+    trials : mapping of str to array, shape (cell, component, trial)
+        Values of the measures of `components`, NaN in trials that are not ok; no measure if they are not known.
     """
 
     counts: Mapping[str, Array]
     means: Mapping[str, Array]
-    components: Mapping[str, Sequence[CellMeans]] = field(repr=False)
+    components: Mapping[str, Array] = field(repr=False)
     distances: Mapping[str, Array] = field(repr=False)
     n_values: Mapping[str, Array] = field(repr=False)
+    trials: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -78,12 +81,18 @@ class MethodSummary:
     ) -> "MethodSummary":
         """Return the summary of trials: status, shape (cell, trial), and values, shape (cell, component, trial)."""
         tested = {measure: [_distances(cell) for cell in _with_all_cells(uniform[measure])] for measure in uniform}
+        trials = {measure: averaged[measure] for measure in compared}
+        means = {measure: [CellMeans.of(cell) for cell in values] for measure, values in trials.items()}
         return cls(
             {kind: np.isin(status, statuses).sum(axis=1).astype(float) for kind, statuses in KINDS.items()},
-            {measure: np.array([mean_of_trials(cell) for cell in values]) for measure, values in averaged.items()},
-            {measure: [CellMeans.of(cell) for cell in averaged[measure]] for measure in compared},
+            {measure: np.array([_mean_of_trials(cell) for cell in values]) for measure, values in averaged.items()},
+            {
+                measure: np.array([(cell.mean, cell.error, cell.n) for cell in cells])
+                for measure, cells in means.items()
+            },
             {measure: np.array([distances for distances, _ in rows]) for measure, rows in tested.items()},
-            {measure: np.array([n for _, n in rows]) for measure, rows in tested.items()},
+            {measure: np.array([n for _, n in rows], float) for measure, rows in tested.items()},
+            trials,
         )
 
     @property
@@ -91,72 +100,49 @@ class MethodSummary:
         """True if the method applies to a cell."""
         return any(counts.any() for counts in self.counts.values())
 
+    def in_cells(self, measure: str) -> list[CellMeans]:
+        """Return the means of a measure of `components` in each cell."""
+        trials = self.trials.get(measure)
+        return [
+            CellMeans(mean, error, n, None if trials is None else trials[cell])
+            for cell, (mean, error, n) in enumerate(self.components[measure])
+        ]
+
     def select(self, cells: Sequence[int]) -> "MethodSummary":
         """Return the summary in some cells; tests of all cells together remain only if these are all cells."""
-        rows = [*cells, -1]
-        n_values = {measure: n[rows] for measure, n in self.n_values.items()}
-        for measure, n in n_values.items():
+        rows = {name: [*cells, *[-1] * n_pooled] for name, (_, n_pooled) in _SHAPES.items()}
+        selected = {name: {key: array[rows[name]] for key, array in getattr(self, name).items()} for name in _SHAPES}
+        for measure, n in selected["n_values"].items():
             n[-1] *= n[:-1].sum() == self.n_values[measure][:-1].sum()
-        return MethodSummary(
-            {kind: counts[cells] for kind, counts in self.counts.items()},
-            {measure: means[cells] for measure, means in self.means.items()},
-            {measure: [by_cell[cell] for cell in cells] for measure, by_cell in self.components.items()},
-            {measure: distances[rows] for measure, distances in self.distances.items()},
-            n_values,
-        )
+        return MethodSummary(**selected)
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers without the trials, as JSON values."""
-        return {
-            "counts": _lists(self.counts),
-            "means": _lists(self.means),
-            "components": {
-                measure: _lists({name: np.array([getattr(cell, name) for cell in cells]) for name in _BY_COMPONENT})
-                for measure, cells in self.components.items()
-            },
-            "distances": _lists(self.distances),
-            "n_values": _lists(self.n_values),
-        }
+        return {name: {key: _list(array.tolist()) for key, array in getattr(self, name).items()} for name in _SHAPES}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], n_cells: int) -> "MethodSummary":
         """Return the summary of JSON values; raise KeyError, TypeError or ValueError for other ones."""
-        components = {name: _arrays(by_name, n_cells, 2) for name, by_name in value["components"].items()}
-        return cls(
-            _arrays({kind: value["counts"][kind] for kind in KINDS}, n_cells, 1),
-            _arrays(value["means"], n_cells, 2),
-            {
-                measure: [CellMeans(*cell) for cell in zip(*(arrays[name] for name in _BY_COMPONENT), strict=True)]
-                for measure, arrays in components.items()
-            },
-            _arrays(value["distances"], n_cells + 1, 3),
-            _arrays(value["n_values"], n_cells + 1, 2),
-        )
+        arrays = {name: {key: np.array(rows, float) for key, rows in value[name].items()} for name in _SHAPES}
+        for name, (ndim, n_pooled) in _SHAPES.items():
+            for array in arrays[name].values():
+                if array.ndim != ndim or len(array) != n_cells + n_pooled:
+                    raise ValueError(f"{name} must have {n_cells + n_pooled} rows and {ndim} axes, got {array.shape}")
+        return cls(**arrays)
 
 
-_BY_COMPONENT = ("mean", "error", "n")
+_SHAPES = {"counts": (1, 0), "means": (2, 0), "components": (3, 0), "distances": (3, 1), "n_values": (2, 1)}
+"""Fields that are shipped -> numbers of axes, and of rows for all cells together."""
 
 
-def _lists(arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """Return arrays as lists of numbers, with None for NaN; integers have no point."""
-
-    def listed(value: Any) -> Any:
-        if isinstance(value, list):
-            return [listed(entry) for entry in value]
-        return None if math.isnan(value) else int(value) if value.is_integer() and abs(value) < 2**53 else value
-
-    return {name: listed(array.astype(float).tolist()) for name, array in arrays.items()}
+def _list(value: Any) -> Any:
+    """Return nested lists of numbers with None for NaN and without the point of integers."""
+    if isinstance(value, list):
+        return [_list(entry) for entry in value]
+    return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _arrays(lists: Mapping[str, Any], n_rows: int, ndim: int) -> dict[str, Array]:
-    arrays = {name: np.array(value, float) for name, value in lists.items()}
-    for name, array in arrays.items():
-        if array.shape[:1] != (n_rows,) or array.ndim != ndim:
-            raise ValueError(f"{name} must have {n_rows} rows and {ndim} dimensions, got the shape {array.shape}")
-    return arrays
-
-
-def mean_of_trials(values: Array) -> tuple[float, float]:
+def _mean_of_trials(values: Array) -> tuple[float, float]:
     """Return the mean of values, shape (component, trial), over their averages in trials, with its error."""
     present = ~np.isnan(values)
     n_present = present.sum(axis=0)

@@ -179,7 +179,7 @@ def _compare(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity
 def _relative(panel: ComparedPanel, measure: str, best: Sequence[str | None]) -> dict[str, RelativeLoss]:
     """Return a measure of all methods relative to that of the best reference of each cell; none without a measure."""
     values: dict[str, Sequence[CellMeans]] = {
-        method: summary.components[measure] for method, summary in panel.summaries.items() if measure
+        method: summary.in_cells(measure) for method, summary in panel.summaries.items() if measure
     }
     bases = [values[name][cell] if name is not None and measure else None for cell, name in enumerate(best)]
     return {method: compare_losses(by_cell, bases, panel.data_groups) for method, by_cell in values.items()}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from pipeline import BadInputError, Study
 from pipeline.declare.study import differences
@@ -38,7 +39,8 @@ class ShippedReferences:
     def add_to(self, panel: ComparedPanel) -> ComparedPanel:
         """Return a panel with all methods, in those cells that it has."""
         shipped = self.panels[panel.panel.name]
-        cells = shipped.find({dim: values.values.tolist() for dim, values in panel.coordinates.items()})
+        values = {dim: coordinate.values.tolist() for dim, coordinate in panel.coordinates.items()}
+        cells = shipped.cells.sel(values).values.ravel().tolist()
         summaries = {name: summary.select(cells) for name, summary in shipped.summaries.items()}
         return panel.with_summaries(summaries, shipped.attributes)
 
@@ -51,27 +53,20 @@ class ShippedReferences:
 
 @dataclass(frozen=True)
 class ShippedPanel:
-    """Summaries of methods by name, in the cells that are combinations of the values of coordinates."""
+    """Summaries of methods by name."""
 
-    coordinates: Mapping[str, list[Any]]
+    cells: xr.DataArray  # their indices in the summaries, by the values of the factors
     attributes: Mapping[str, str]  # of the dimension of the methods
     summaries: Mapping[str, MethodSummary]
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ShippedPanel":
         """Return the panel of JSON values; raise KeyError, TypeError or ValueError for other ones."""
-        coordinates = dict(value["coordinates"])  # in order, which objects of JSON do not have
-        n_cells = int(np.prod([len(values) for values in coordinates.values()], dtype=int))
+        shape = [len(values) for _, values in value["coordinates"]]
+        n_cells = int(np.prod(shape, dtype=int))
+        cells = xr.DataArray(np.arange(n_cells).reshape(shape), [*map(tuple, value["coordinates"])])
         summaries = {name: MethodSummary.from_json(method, n_cells) for name, method in value["methods"]}
-        return cls(coordinates, dict(value["attributes"]), summaries)
-
-    def find(self, values: Mapping[str, list[Any]]) -> list[int]:
-        """Return the indices of the cells that are combinations of some values."""
-        shape = [len(stored) for stored in self.coordinates.values()]
-        indices = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
-        for axis, (dim, stored) in enumerate(self.coordinates.items()):
-            indices = indices.take([stored.index(value) for value in values[dim]], axis=axis)
-        return [int(index) for index in indices.ravel()]
+        return cls(cells, dict(value["attributes"]), summaries)
 
 
 def read_shipped(study: str) -> ShippedReferences | None:

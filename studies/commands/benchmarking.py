@@ -42,7 +42,7 @@ def benchmark(
         say(f"{own.name} supports no cell of {name} at {scale} scale")
     for run in runs:
         if run.not_shipped:
-            ERRORS.print(f"{run.name}: other methods are computed, no shipped results fit ({run.not_shipped})")
+            ERRORS.print(f"{run.name}: other methods are computed as well, since {run.not_shipped}")
     try:
         results = compute(runs, own.kind)
     except KeyboardInterrupt:
