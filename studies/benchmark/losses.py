@@ -6,7 +6,8 @@ If both methods have trials, only those are used in which both are ok. The Monte
 log a̅ − log b̅ by the delta method: trial i has the influence a_i/a̅ − b_i/b̅, so that errors that both methods share
 cancel.
 
-Otherwise the comparison is not paired. Of a method without trials only the errors of means are known, not their
+Otherwise the comparison is not paired: each mean is over all ok trials of its method, also those in which only the other
+one has failed. Of a method without trials only the errors of means are known, not their
 covariances between components, or between cells with the same data. The standard deviation of a sum is at most the sum
 of standard deviations, so relative errors are added, which bounds the error of their sum. Errors of both sides, and of
 cells with different data, are combined as independent ones, by the root of the sum of squares.
