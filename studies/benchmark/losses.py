@@ -6,11 +6,11 @@ If both methods have trials, only those are used in which both are ok. The Monte
 log a̅ − log b̅ by the delta method: trial i has the influence a_i/a̅ − b_i/b̅, so that errors that both methods share
 cancel.
 
-Otherwise the comparison is not paired: each mean is over all ok trials of its method, also those in which only the other
-one has failed. Of a method without trials only the errors of means are known, not their
-covariances between components, or between cells with the same data. The standard deviation of a sum is at most the sum
-of standard deviations, so relative errors are added, which bounds the error of their sum. Errors of both sides, and of
-cells with different data, are combined as independent ones, by the root of the sum of squares.
+Otherwise the comparison is not paired: each mean is over all ok trials of its method, also those in which the other one
+has failed. Of a method without trials only the errors of means are known, not their covariances between components, or
+between cells with the same data. The standard deviation of a sum is at most the sum of standard deviations, so relative
+errors are added, which bounds the error of their sum. Errors of both sides, and of cells with different data, are
+combined as independent ones, by the root of the sum of squares.
 
 The sides are not independent if the seeds agree: of n trials of a and N of b, the first min(n, N) have the same data,
 and the variance of log a̅ − log b̅ is s²/n + t²/N − 2r·s·t/max(n, N), with the standard deviations s, t of a_i/E a and
