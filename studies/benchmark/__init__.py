@@ -1,6 +1,7 @@
 """Benchmark of a user's method: it runs in every study that accepts its kind, and one page ranks it.
 
-`computation` plans the runs, and compares stores of reference results with them; `run` carries them out; `panel_trials`
-reads the trials of all methods of a panel; `uniformity` tests calibration; `losses` compares mean losses by paired
-trials; `results` joins them; `times` measures seconds per fit; `tables`, `figures` and `page` show the results.
+`computation` plans the runs, and compares them with references, which are stored or `shipped`; `run` carries them out.
+A `compared_panel` has one `method_summary` per method, from trials or from a shipped file; `uniformity` tests
+calibration; `losses` compares mean losses, by paired trials if both methods have them; `results` joins them; `times`
+measures seconds per fit; `tables`, `figures` and `page` show the results.
 """

@@ -18,6 +18,7 @@ from pipeline.runs.run_plan import RunPlan, plan_run
 from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
+from studies.benchmark.shipped import ShippedReferences, criteria_of, data_of, read_shipped, references_of
 from studies.folders import store_path
 
 BenchmarkScale = Literal["quick", "full"]
@@ -31,7 +32,8 @@ class BenchmarkRun:
     own: str
     plan: RunPlan
     declared: Study  # with all methods
-    reference: ResultStore | None
+    reference: ResultStore | ShippedReferences | None
+    not_shipped: str = ""  # why the run computes the other methods though it was not asked to
 
     @property
     def path(self) -> str:
@@ -53,8 +55,12 @@ def plan_benchmark(
     reference: str | None = None,
     studies: Collection[str] = (),
     trials: int | None = None,
+    recompute: bool = False,
 ) -> tuple[list[BenchmarkRun], list[str]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
+
+    Other methods are read from the stores of the folder `reference`, or from the shipped references. They are computed
+    if `recompute` is true, and in studies whose shipped references do not fit.
 
     Return also the names of the studies in which the method supports no cell at this scale.
     """
@@ -62,6 +68,8 @@ def plan_benchmark(
         raise BadInputError(
             f"--store must be a local folder for stores and a page, got {folder}; choose another folder"
         )
+    if recompute and reference is not None:
+        raise BadInputError("--recompute cannot be combined with --reference; omit one of them")
     own = file.load()
     accepting = [name for name in STUDIES if own.kind in _kinds(STUDIES[name])]
     if not accepting:
@@ -76,7 +84,7 @@ def plan_benchmark(
     for name in dict.fromkeys(studies or accepting):
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            runs.append(_plan(name, file, kept, folder, scale, reference, trials))
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials, recompute))
         else:
             without_cell.append(name)
     if not runs:
@@ -115,28 +123,41 @@ def _plan(
     scale: BenchmarkScale,
     reference: str | None,
     trials: int | None,
+    recompute: bool,
 ) -> BenchmarkRun:
     source = replace(find_study(name, MODULES), methods=(file,))
     declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
-    path = store_path(reference, name) if reference is not None else None
-    stored = open_complete(path) if path is not None and ResultStore.exists(path) else None
     values = dict(_values_in(declared, part, panels))
-    if stored is not None:
-        for panel in panels:
-            dim = declared.panel(panel).method_dim
-            assert dim is not None  # panels that accept methods have a dimension of them
-            values[dim] = {**values.get(dim, {}), panel: (own,)}
-    by_panel = trials if trials is not None or not isinstance(part.trials, Mapping) else _kept(part.trials, panels)
+    of_scale = _kept(part.trials, panels) if isinstance(part.trials, Mapping) else part.trials
     options = RunOptions(
-        trials=part.trials if by_panel is None and not isinstance(part.trials, Mapping) else by_panel,
+        trials=of_scale if trials is None else trials,
         panels=tuple(panels),
         values=values,
         cluster=load_profile(None),
     )
-    plan = plan_run(source, store_path(folder, name), options)
-    if stored is not None:
-        _require_fitting(stored, plan.study, declared)
-    return BenchmarkRun(name, own, plan, declared, stored)
+    configured = declared.configure(options.trials, None, panels, values, check=False)
+    references: ResultStore | ShippedReferences | None = None
+    not_shipped = ""
+    if reference is not None:
+        references = _open_references(store_path(reference, name), configured, declared)
+    elif not recompute:
+        references, not_shipped = _shipped_references(configured, declared)
+    if references is not None:
+        for panel in panels:
+            dim = declared.panel(panel).method_dim
+            assert dim is not None  # panels that accept methods have a dimension of them
+            values[dim] = {**values.get(dim, {}), panel: (own,)}
+    plan = plan_run(source, store_path(folder, name), replace(options, values=values))
+    return BenchmarkRun(name, own, plan, declared, references, not_shipped)
+
+
+def _shipped_references(study: Study, declared: Study) -> tuple[ShippedReferences | None, str]:
+    """Return the shipped references that a study is compared with, or None and why there are none."""
+    shipped = read_shipped(study.name)
+    if shipped is None:
+        return None, "no results are shipped"
+    reason = _misfit(shipped.spec, study, declared, is_paired=False)
+    return (None, f"the shipped results do not fit ({reason})") if reason else (shipped, "")
 
 
 def _kept(by_panel: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:
@@ -164,39 +185,41 @@ def _require_references(reference: str, folder: str, names: Sequence[str]) -> No
         )
 
 
-def _require_fitting(stored: ResultStore, study: Study, declared: Study) -> None:
-    """Raise BadInputError with the first reason why a store cannot be compared with a run trial by trial."""
-    reason = _misfit(stored.spec, study, declared)
+def _open_references(path: str, study: Study, declared: Study) -> ResultStore | None:
+    """Open a store, None if there is none; raise BadInputError unless it can be compared with a run by trial."""
+    if not ResultStore.exists(path):
+        return None
+    stored = open_complete(path)
+    reason = _misfit(stored.spec, study, declared, is_paired=True)
     if reason:
         raise BadInputError(
             f"the reference {stored.url} does not fit ({reason}); choose other --trials or another --scale, run the "
             "reference again, or omit --reference"
         )
+    return stored
 
 
-def _misfit(spec: Mapping[str, Any], study: Study, declared: Study) -> str:
-    """Return the first difference between the data of a stored spec and a study, or an empty string."""
+def _misfit(spec: Mapping[str, Any], study: Study, declared: Study, is_paired: bool) -> str:
+    """Return why references of a spec cannot be compared with a study, or an empty string.
+
+    Paired ones need as many trials as the study, and may lack methods.
+    """
     own = study.spec()
     for name, panel in own["panels"].items():
         if name not in spec["panels"]:
             return f"panel {name} is absent"
-        stored, methods = spec["panels"][name], declared.panel(name).spec()["methods"]
+        stored = spec["panels"][name]
         for role in ("factors", "method_factors"):
             for factor, values in panel[role].items():
                 absent = [value for value in values if value not in stored[role].get(factor, ())]
                 if absent:
                     return f"panels.{name}.{factor}: {absent[0]} is absent"
-        if stored["trials"] < panel["trials"]:
+        if is_paired and stored["trials"] < panel["trials"]:
             return f"panels.{name}.trials: stored {stored['trials']:,}, now {panel['trials']:,}"
-        for method, of_store in stored["methods"].items():
-            if "code" not in of_store and (found := differences(of_store, methods.get(method), method)):
-                return f"panels.{name}.methods.{found[0]}"
-    found = differences(_data_of(spec, own["panels"]), _data_of(own, own["panels"]))
-    return found[0] if found else ""
-
-
-def _data_of(spec: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:
-    """Return the part of a spec that determines simulated data and measures, for factors of any values."""
-    kept = ("version", "dims", "outputs", "constants", "measures")
-    parts = {name: {key: spec["panels"][name][key] for key in kept} for name in panels}
-    return {**{key: spec[key] for key in ("study", "version", "seed")}, "panels": parts}
+    if not is_paired and spec["criteria"] != criteria_of(declared):
+        return "criteria differ"
+    stored_part, present = references_of(spec, own["panels"]), data_of(own, own["panels"])
+    for name, panel in references_of(declared.spec(), own["panels"])["panels"].items():
+        kept = stored_part["panels"][name]["methods"] if is_paired else panel["methods"]
+        present["panels"][name]["methods"] = {key: panel["methods"].get(key) for key in kept}
+    return next(iter(differences(stored_part, present)), "")

@@ -44,7 +44,7 @@ def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
             "relative-loss",
             "Relative loss by cell",
             "Mean loss divided by that of the best calibrated reference in the cell, with bars of two Monte Carlo "
-            "standard errors of paired trials; smaller is better.",
+            "standard errors; smaller is better.",
             lambda panel: _by_cell(panel, styles, _relative_losses, f"relative loss ({panel.loss})", "lowest"),
         ),
         figure(
@@ -67,8 +67,8 @@ def _ratios_of_distances(result: MethodResult) -> tuple[np.ndarray, np.ndarray] 
     if not result.uniformity.tests:
         return None
     share = LEVEL / len(result.family.tests)
-    ratios = np.full(len(result.trials.cells), math.nan)
-    for k, label in enumerate(result.trials.labels):
+    ratios = np.full(len(result.compared.cells), math.nan)
+    for k, label in enumerate(result.compared.labels):
         tests = result.uniformity.in_cell(label).tests
         if tests:
             ratios[k] = max(test.distance / kstwo.isf(share, test.n) for test in tests)
@@ -89,18 +89,17 @@ def _by_cell(
     columns = [source(result) for result in panel.methods]
     if all(column is None for column in columns):
         return []
-    trials = panel.trials
-    some = trials.datasets[trials.own]
-    sizes = {dim: some.sizes[dim] for dim in trials.cell_dims} or {"data": 1}
-    missing = np.full(len(trials.cells), math.nan)
+    compared = panel.compared
+    sizes = {dim: values.size for dim, values in compared.coordinates.items()} or {"data": 1}
+    missing = np.full(len(compared.cells), math.nan)
     arrays = [np.stack([(column or (missing, missing))[k] for column in columns], axis=-1) for k in range(2)]
     names = ("ratio_mean", "ratio_mcse")
     dims = (*sizes, "method")
     ds = xr.Dataset(
         {name: (dims, array.reshape(*sizes.values(), -1)) for name, array in zip(names, arrays, strict=True)},
-        {**{dim: some[dim] for dim in trials.cell_dims}, "method": trials.coordinate},
+        {**compared.coordinates, "method": compared.coordinate},
     )
-    ds = ds.assign_coords(data=["all data"]) if not trials.cell_dims else ds
+    ds = ds.assign_coords(data=["all data"]) if not compared.coordinates else ds
     varying = [dim for dim, size in sizes.items() if size > 1]
     numeric = [dim for dim in varying if np.issubdtype(ds[dim].dtype, np.number)]
     over = next(iter([*numeric, *varying, *sizes]))
@@ -108,9 +107,9 @@ def _by_cell(
     is_wide = over in numeric and values.min() > 0 and values.max() >= _WIDE * values.min()
     ds = ds.squeeze([dim for dim in sizes if dim != over and sizes[dim] == 1], drop=True)
     chart = Chart(
-        lambda summaries: {f"{trials.study}, {trials.panel.name}": ds}, over,
+        lambda summaries: {compared.title: ds}, over,
         {"y": "ratio_mean"}, "method", styles, x=Axis(log=is_wide), y=Axis(label, covers=(1.0,)), across={"level": 1.0},
-        pick={dim: f"{dim} = {{}}" for dim in varying if dim != over}, height=260, first=(trials.own,),
+        pick={dim: f"{dim} = {{}}" for dim in varying if dim != over}, height=260, first=(compared.own,),
         best=best)  # fmt: skip
     return chart({})
 
@@ -129,7 +128,7 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
         assert result.relative is not None
         ratio = math.exp(result.relative.mean_log)
         arrays["ratio_mean"][k, k], arrays["ratio_mcse"][k, k] = ratio, ratio * result.relative.mean_error
-    chosen = panel.trials.coordinate.isel(method=[panel.methods.index(result) for result in timed])
+    chosen = panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed])
     seconds = xr.Variable(
         "seconds", [float(f"{result.seconds:.2g}") for result in timed], {"long_name": "time per fit", "units": "s"}
     )
@@ -137,8 +136,7 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
         {name: (("method", "seconds"), array) for name, array in arrays.items()},
         {"method": chosen, "seconds": seconds},
     )
-    title = f"{panel.trials.study}, {panel.trials.panel.name}"
     return Chart(
-        lambda summaries: {title: ds}, "seconds", {"y": "ratio_mean"}, "method", styles,
+        lambda summaries: {panel.compared.title: ds}, "seconds", {"y": "ratio_mean"}, "method", styles,
         x=Axis(log=True), y=Axis(f"relative loss ({panel.loss})", covers=(1.0,)), across={"level": 1.0},
-        marks=("level", "errors", "points"), height=260, first=(panel.trials.own,), best="lowest")({})  # fmt: skip
+        marks=("level", "errors", "points"), height=260, first=(panel.compared.own,), best="lowest")({})  # fmt: skip

@@ -1,17 +1,30 @@
-"""Mean losses of methods relative to those of another one, by the trials in which both are ok.
+"""Mean losses of methods relative to those of another one.
 
-The relative loss in a cell is the geometric mean over components of ratios of mean losses. Its Monte Carlo error is
-that of the average of log a̅ − log b̅ by the delta method: trial i has the influence a_i/a̅ − b_i/b̅, so that errors that
-both methods share cancel.
+The relative loss in a cell is the geometric mean over components of ratios of mean losses, a̅/b̅.
+
+If both methods have trials, only those are used in which both are ok. The Monte Carlo error is that of the average of
+log a̅ − log b̅ by the delta method: trial i has the influence a_i/a̅ − b_i/b̅, so that errors that both methods share
+cancel.
+
+Otherwise the comparison is not paired: each mean is over all ok trials of its method, also those in which the other one
+has failed. Of a method without trials only the errors of means are known, not their covariances between components, or
+between cells with the same data. The standard deviation of a sum is at most the sum of standard deviations, so relative
+errors are added, which bounds the error of their sum. Errors of both sides, and of cells with different data, are
+combined as independent ones, by the root of the sum of squares.
+
+The sides are not independent if the seeds agree: of n trials of a and N of b, the first min(n, N) have the same data,
+and the variance of log a̅ − log b̅ is s²/n + t²/N − 2r·s·t/max(n, N), with the standard deviations s, t of a_i/E a and
+b_i/E b, and their correlation r. The error without the last term is too large if r > 0, when losses of both methods
+rise and fall with the data. It is too small only if r < 0, by a factor of at most √2 (r = −1, n = N, s = t).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.benchmark.panel_trials import Array
+from studies.benchmark.method_summary import Array, CellMeans
 
 _LEAST_ERRORS = 3.0  # standard errors by which a mean loss must exceed 0 to have a ratio
 
@@ -24,14 +37,17 @@ class RelativeLoss:
     ----------
     log, error : array, shape (cell,)
         Logarithm of the relative loss, and its Monte Carlo error; NaN in cells without one.
+    fixed : array, shape (cell,)
+        Part of the error that further trials do not reduce: that of the side without trials; 0 if trials are paired.
     n : array, shape (cell,)
-        Numbers of paired trials.
+        Numbers of trials: of pairs, or of the side with trials.
     mean_log, mean_error : float
         The same for the geometric mean over the cells that have a relative loss.
     """
 
     log: Array
     error: Array
+    fixed: Array
     n: NDArray[np.int64]
     mean_log: float
     mean_error: float
@@ -42,29 +58,31 @@ class RelativeLoss:
         return int(np.isfinite(self.log).sum())
 
 
-def compare_losses(losses: Sequence[Array], bases: Sequence[Array | None], groups: NDArray[np.int64]) -> RelativeLoss:
-    """Return the relative losses of cells, each of shape (component, trial); the base of a cell may be missing.
+def compare_losses(
+    losses: Sequence[CellMeans], bases: Sequence[CellMeans | None], groups: NDArray[np.int64]
+) -> RelativeLoss:
+    """Return the relative losses of cells; the base of a cell may be missing.
 
     Cells with equal numbers in `groups` have the same data, so that their errors are dependent.
     """
-    rows = [
-        _Comparison.of(loss, base) if base is not None else _Comparison.none(loss.shape[1])
-        for loss, base in zip(losses, bases, strict=True)
-    ]
+    rows = [_Comparison.of(loss, base) for loss, base in zip(losses, bases, strict=True)]
     logs = np.array([row.log for row in rows])
-    influences = np.array([row.influence for row in rows])
+    influences = np.array(np.broadcast_arrays(*(row.influence for row in rows)))
+    bounds = np.array([row.bounds for row in rows])
     counts = np.array([row.n for row in rows])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        errors = np.where(np.isfinite(logs), _error(influences, counts), np.nan)
     used = np.isfinite(logs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = np.where(used, np.hypot(_error(influences, counts), _root(bounds)), np.nan)
+    fixed = np.where(used, _root(bounds), np.nan)
     if not used.any():
-        return RelativeLoss(logs, errors, counts, np.nan, np.nan)
+        return RelativeLoss(logs, errors, fixed, counts, np.nan, np.nan)
     variance = sum(
-        _error(influences[members].sum(axis=0), counts[members].min()) ** 2
+        _error(influences[members].sum(axis=0), counts[members].min()) ** 2 + _root(bounds[members].sum(axis=0)) ** 2
         for group in np.unique(groups[used])
         for members in [used & (groups == group)]
     )
-    return RelativeLoss(logs, errors, counts, float(logs[used].mean()), float(np.sqrt(variance)) / int(used.sum()))
+    mean_error = float(np.sqrt(variance)) / int(used.sum())
+    return RelativeLoss(logs, errors, fixed, counts, float(logs[used].mean()), mean_error)
 
 
 def _error(influences: Array, n: NDArray[np.int64] | np.int64) -> Array:
@@ -72,35 +90,47 @@ def _error(influences: Array, n: NDArray[np.int64] | np.int64) -> Array:
     return np.sqrt((influences**2).sum(axis=-1) / n / np.maximum(n - 1, 1))
 
 
+def _root(bounds: Array) -> Array:
+    return np.sqrt((bounds**2).sum(axis=-1))
+
+
 @dataclass(frozen=True)
 class _Comparison:
-    """Relative loss in one cell, with the influence of each trial, 0 for trials that are not ok in both methods."""
+    """Relative loss in one cell, and its error in two parts, for sides with trials and for those without."""
 
-    log: float
-    influence: Array  # shape (trial,)
-    n: int
-
-    @classmethod
-    def none(cls, n_trials: int) -> "_Comparison":
-        return cls(np.nan, np.zeros(n_trials), 0)
+    log: float = np.nan
+    influence: Array = field(default_factory=lambda: np.zeros(1))  # shape (trial,), 0 for trials that are not used
+    bounds: tuple[float, float] = (0.0, 0.0)  # of the errors of sides without trials
+    n: int = 0
 
     @classmethod
-    def of(cls, loss: Array, base: Array) -> "_Comparison":
-        paired = np.isfinite(loss) & np.isfinite(base)
-        counts = paired.sum(axis=1)
-        components = counts > 1
-        if not components.any():
-            return cls.none(loss.shape[1])
-        paired, counts = paired[components], counts[components]
-        logs, influences = [], []
-        n = int(paired.any(axis=0).sum())
-        for values, sign in ((loss[components], 1.0), (base[components], -1.0)):
-            used = np.where(paired, values, 0.0)
-            mean = used.sum(axis=1) / counts
-            deviation = np.where(paired, used - mean[:, None], 0.0)
-            error = np.sqrt((deviation**2).sum(axis=1) / counts / (counts - 1))
-            if (mean <= _LEAST_ERRORS * error).any() or (mean <= 0).any():
-                return cls.none(loss.shape[1])
-            logs.append(sign * np.log(mean))
-            influences.append(sign * deviation / mean[:, None] * (n / counts)[:, None])
-        return cls(float(np.mean(logs[0] + logs[1])), (influences[0] + influences[1]).mean(axis=0), n)
+    def of(cls, loss: CellMeans, base: CellMeans | None) -> "_Comparison":
+        if base is None:
+            return cls()
+        sides = [loss, base]
+        if loss.trials is not None and base.trials is not None:
+            paired = np.isfinite(loss.trials) & np.isfinite(base.trials)
+            sides = [CellMeans.of(np.where(paired, trials, np.nan)) for trials in (loss.trials, base.trials)]
+        used = (sides[0].n > 1) & (sides[1].n > 1)
+        sides = [side.select(used) for side in sides]
+        if not used.any() or any((side.mean <= _LEAST_ERRORS * side.error).any() for side in sides):
+            return cls()
+        (influence, n), (base_influence, base_n) = map(_influence, sides)
+        of_loss, of_base = (0.0 if side.trials is not None or loss is base else _bound(side) for side in sides)
+        log = float(np.mean(np.log(sides[0].mean) - np.log(sides[1].mean)))
+        return cls(log, influence - base_influence, (of_loss, of_base), base_n if loss.trials is None else n)
+
+
+def _influence(means: CellMeans) -> tuple[Array, int]:
+    """Return the influence of each trial on the average of log means, one 0 without trials, and their number."""
+    if means.trials is None:
+        return np.zeros(1), int(means.n.min())
+    present = np.isfinite(means.trials)
+    n = int(present.any(axis=0).sum())
+    deviation = np.where(present, means.trials - means.mean[:, None], 0.0)
+    return (deviation / means.mean[:, None] * (n / means.n)[:, None]).mean(axis=0), n
+
+
+def _bound(means: CellMeans) -> float:
+    """Return a bound of the error of the average of log means, whatever their covariances."""
+    return float((means.error / means.mean).mean())

@@ -72,15 +72,15 @@ def state_verdict(results: BenchmarkResults) -> str:
 
 def state_failures(results: BenchmarkResults) -> str:
     """Return the numbers of trials in one sentence."""
-    n_ok = sum(panel.own.n_ok for panel in results.panels)
-    n_pending = sum(panel.own.n_pending for panel in results.panels)
+    n_ok = sum(panel.own.count("ok") for panel in results.panels)
+    n_pending = sum(panel.own.count("pending") for panel in results.panels)
     pending = f", {n_pending:,} pending" if n_pending else ""
     return f"{n_ok:,} trials of {results.own} are ok, {results.n_failed:,} failed{pending}."
 
 
 def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:
     """Return the evidence on the privacy guarantee in one sentence."""
-    audits = {panel.trials.panel.name: panel.trials.audit for panel in results.panels if panel.trials.audit}
+    audits = {panel.compared.panel.name: panel.compared.audit for panel in results.panels if panel.compared.audit}
     if audits:
         stated = "; ".join(f"panel {name}: {describe_audit(audit)}" for name, audit in audits.items())
         return f"Exact audits of the stated guarantee: {stated}."

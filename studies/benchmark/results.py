@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline import Status
-from pipeline.blocks.evaluate import FAILURES
+from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.losses import RelativeLoss, compare_losses
-from studies.benchmark.panel_trials import Array, PanelTrials
+from studies.benchmark.method_summary import CellMeans, MethodSummary
 from studies.benchmark.uniformity import (
     ALL_CELLS,
     LARGE_DEVIATION,
@@ -28,7 +27,7 @@ NOT_CALIBRATED, PASSED, UNDECIDED, NOT_TESTED = "not calibrated", "passed", "und
 class MethodResult:
     """Results of one method in a panel."""
 
-    trials: PanelTrials = field(repr=False)
+    compared: ComparedPanel = field(repr=False)
     method: str
     family: Uniformity = field(repr=False)  # all tests of the method
     relative: RelativeLoss | None  # to the best calibrated reference of each cell
@@ -38,7 +37,7 @@ class MethodResult:
     @cached_property
     def uniformity(self) -> Uniformity:
         """Tests in this panel, adjusted for all tests of the method."""
-        return self.family.of_panel(self.trials.study, self.trials.panel.name)
+        return self.family.of_panel(self.compared.study, self.compared.panel.name)
 
     @property
     def calibration(self) -> str:
@@ -63,55 +62,32 @@ class MethodResult:
     def is_admitted(self) -> bool:
         """True for a private method that no test has rejected; in a panel without tests, no test of the study."""
         tested = self.uniformity if self.uniformity.tests else self.family
-        return _is_admitted(self.trials, self.method, tested)
+        return _is_admitted(self.compared, self.method, tested)
 
     @property
-    def n_ok(self) -> int:
-        """Number of ok trials."""
-        return int(self.trials.count(self.method, Status.OK).sum())
+    def summary(self) -> MethodSummary:
+        """Numbers of the method by cell."""
+        return self.compared.summaries[self.method]
 
-    @property
-    def n_failed(self) -> int:
-        """Number of failed trials."""
-        return int(self.trials.count(self.method, *FAILURES).sum())
-
-    @property
-    def n_pending(self) -> int:
-        """Number of trials that are not computed."""
-        return int(self.trials.count(self.method, Status.PENDING).sum())
+    def count(self, *kinds: str) -> int:
+        """Return the number of trials that are "ok", "failed" or "pending"."""
+        return int(sum(self.summary.counts[kind].sum() for kind in kinds))
 
     def mean(self, measure: str) -> tuple[float, float]:
         """Return the mean of a measure over cells and components, with its error; NaN if the panel lacks it."""
-        by_cell = [pair for pair in self.means(measure) if np.isfinite(pair[0])]
-        if not by_cell:
+        by_cell = self.summary.means.get(measure, np.empty((0, 2)))
+        by_cell = by_cell[np.isfinite(by_cell[:, 0])]
+        if not by_cell.size:
             return math.nan, math.nan
-        means, errors = np.transpose(by_cell)
+        means, errors = by_cell.T
         return float(means.mean()), float(np.sqrt(np.nansum(errors**2)) / len(by_cell))
-
-    def means(self, measure: str) -> list[tuple[float, float]]:
-        """Return the mean of a measure over components and trials in each cell, with its error."""
-        if not measure or not self.trials.has(measure):
-            return [(math.nan, math.nan)] * len(self.trials.cells)
-        return [_mean_of_trials(values) for values in self.trials.values(self.method, measure)]
-
-
-def _mean_of_trials(values: Array) -> tuple[float, float]:
-    """Return the mean of values, shape (component, trial), over their averages in trials, with its error."""
-    present = ~np.isnan(values)
-    n_present = present.sum(axis=0)
-    averages = np.where(present, values, 0.0).sum(axis=0)[n_present > 0] / n_present[n_present > 0]
-    n = averages.size
-    return (
-        float(averages.mean()) if n else math.nan,
-        float(averages.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan,
-    )
 
 
 @dataclass(frozen=True)
 class PanelResult:
     """Results of all methods in a panel; the own one is first."""
 
-    trials: PanelTrials = field(repr=False)
+    compared: ComparedPanel = field(repr=False)
     methods: Sequence[MethodResult]
 
     @property
@@ -122,7 +98,7 @@ class PanelResult:
     @property
     def loss(self) -> str:
         """Measure by which the methods are ranked; empty if the panel has none."""
-        return next(filter(self.trials.has, self.trials.criteria.loss), "")
+        return self.compared.loss
 
     @cached_property
     def ranked(self) -> list[MethodResult]:
@@ -157,19 +133,19 @@ class BenchmarkResults:
     @property
     def n_failed(self) -> int:
         """Number of failed trials of the own method."""
-        return sum(panel.own.n_failed for panel in self.panels)
+        return sum(panel.own.count("failed") for panel in self.panels)
 
     @property
     def has_broken_guarantee(self) -> bool:
         """True if an audit of the own method has found a larger privacy loss than the stated one."""
-        return any(panel.trials.audit.get("verdict") == "broken" for panel in self.panels)
+        return any(panel.compared.audit.get("verdict") == "broken" for panel in self.panels)
 
 
 Seconds = Mapping[tuple[str, str, str], float]
 """(Study, panel, method) -> seconds per fit."""
 
 
-def compare_methods(kind: str, panels: Sequence[PanelTrials], seconds: Seconds) -> BenchmarkResults:
+def compare_methods(kind: str, panels: Sequence[ComparedPanel], seconds: Seconds) -> BenchmarkResults:
     """Return the results of all methods; tests of the own one are adjusted over all studies, of others by study."""
     own = panels[0].own
     uniformity = judge_tests([test for panel in panels for test in run_tests(panel, own)])
@@ -181,12 +157,9 @@ def compare_methods(kind: str, panels: Sequence[PanelTrials], seconds: Seconds) 
     return BenchmarkResults(own, kind, results, uniformity)
 
 
-def _compare(panel: PanelTrials, families: Mapping[tuple[str, str], Uniformity], seconds: Seconds) -> PanelResult:
-    loss = next(filter(panel.has, panel.criteria.loss), "")
-    losses = {method: panel.values(method, loss) for method in panel.methods} if loss else {}
-    best = [_best_reference(panel, losses, families, cell) for cell in range(len(panel.cells))]
-    width = panel.criteria.width if panel.has(panel.criteria.width) else ""
-    widths = {method: panel.values(method, width) for method in panel.methods} if width else {}
+def _compare(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity], seconds: Seconds) -> PanelResult:
+    best = [_best_reference(panel, families, cell) for cell in range(len(panel.cells))]
+    losses, widths = _relative(panel, panel.loss, best), _relative(panel, panel.width, best)
     return PanelResult(
         panel,
         [
@@ -194,8 +167,8 @@ def _compare(panel: PanelTrials, families: Mapping[tuple[str, str], Uniformity],
                 panel,
                 method,
                 families[panel.study, method],
-                _relative(panel, losses, method, best),
-                _relative(panel, widths, method, best),
+                losses.get(method),
+                widths.get(method),
                 seconds.get((panel.study, panel.panel.name, method), math.nan),
             )
             for method in panel.methods
@@ -203,31 +176,28 @@ def _compare(panel: PanelTrials, families: Mapping[tuple[str, str], Uniformity],
     )
 
 
-def _relative(
-    panel: PanelTrials, values: Mapping[str, Array], method: str, best: Sequence[str | None]
-) -> RelativeLoss | None:
-    """Return the values of a method relative to those of the best reference of each cell; None without values."""
-    if not values:
-        return None
-    bases = [values[name][cell] if name is not None else None for cell, name in enumerate(best)]
-    return compare_losses(list(values[method]), bases, panel.data_groups)
+def _relative(panel: ComparedPanel, measure: str, best: Sequence[str | None]) -> dict[str, RelativeLoss]:
+    """Return a measure of all methods relative to that of the best reference of each cell; none without a measure."""
+    values: dict[str, Sequence[CellMeans]] = {
+        method: summary.in_cells(measure) for method, summary in panel.summaries.items() if measure
+    }
+    bases = [values[name][cell] if name is not None and measure else None for cell, name in enumerate(best)]
+    return {method: compare_losses(by_cell, bases, panel.data_groups) for method, by_cell in values.items()}
 
 
-def _best_reference(
-    panel: PanelTrials, losses: Mapping[str, Array], families: Mapping[tuple[str, str], Uniformity], cell: int
-) -> str | None:
+def _best_reference(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity], cell: int) -> str | None:
     """Return the calibrated reference with the smallest mean loss in a cell, or None without one."""
     means = {}
-    for method in panel.references if losses else ():
+    for method in panel.references if panel.loss else ():
         family = families[panel.study, method]
         in_cell = family.of_panel(panel.study, panel.panel.name).in_cell(panel.labels[cell])
-        mean = _mean_of_trials(losses[method][cell])[0]
+        mean = panel.summaries[method].means[panel.loss][cell, 0]
         if np.isfinite(mean) and _is_admitted(panel, method, in_cell if in_cell.tests else family):
             means[method] = mean
     return min(means, key=means.__getitem__) if means else None
 
 
-def _is_admitted(panel: PanelTrials, method: str, tested: Uniformity) -> bool:
+def _is_admitted(panel: ComparedPanel, method: str, tested: Uniformity) -> bool:
     """Return True for a private method with tests of which none is rejected, or in a study without tests."""
     if method in panel.without_privacy:
         return False

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline import Status
-from pipeline.blocks.evaluate import FAILURES
 from studies.benchmark.losses import RelativeLoss
 from studies.benchmark.results import UNDECIDED, BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import (
@@ -31,7 +29,7 @@ _MOST_TRIALS = 10**7  # numbers of trials beyond which a comparison is a tie
 
 def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
     """Return the columns `HEADS` of a method in a panel."""
-    criteria = panel.trials.criteria
+    criteria = panel.compared.criteria
     return (
         panel.rank(result),
         result.calibration,
@@ -40,7 +38,7 @@ def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
         f"{result.seconds:.2g}" if math.isfinite(result.seconds) else "",
         show_ratio(result.relative_width),
         plus_minus(*result.mean(criteria.distance)),
-        f"{result.n_failed:,}",
+        f"{result.count('failed'):,}",
     )
 
 
@@ -54,51 +52,49 @@ def show_ratio(relative: RelativeLoss | None) -> str:
 
 def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and one row per panel for the own method."""
-    rows = [(panel.trials.study, panel.trials.panel.name, *rank_cells(panel, panel.own)) for panel in results.panels]
+    rows = [
+        (panel.compared.study, panel.compared.panel.name, *rank_cells(panel, panel.own)) for panel in results.panels
+    ]
     return ("study", "panel", *HEADS), rows
 
 
 def tabulate_ranks(panel: PanelResult) -> PageTable:
     """Return the table of all methods of a panel: ranked ones, then others."""
     others = [result for result in panel.methods if result not in panel.ranked]
-    labels = panel.trials.coordinate.to_dataset(name="method")
+    labels = panel.compared.coordinate.to_dataset(name="method")
     rows = [
         (label_method(labels, "method", result.method), *rank_cells(panel, result), _count_cells(panel, result))
         for result in (*panel.ranked, *others)
     ]
-    measures = {"Loss": panel.loss, "Distance": panel.trials.criteria.distance}
-    stated = [f"{role}: {panel.trials.describe(name)}." for role, name in measures.items() if panel.trials.has(name)]
-    caption = " ".join([f"{panel.trials.panel.meaning}.", *stated])
-    return PageTable(f"{panel.trials.study}, {panel.trials.panel.name}", caption, ("method", *HEADS, "cells"), rows)
+    compared = panel.compared
+    measures = {"Loss": panel.loss, "Distance": compared.criteria.distance}
+    stated = [f"{role}: {compared.describe(name)}." for role, name in measures.items() if compared.has(name)]
+    caption = " ".join([f"{compared.panel.meaning}.", *stated, f"References: {compared.origin}."])
+    return PageTable(compared.title, caption, ("method", *HEADS, "cells"), rows)
 
 
 def _count_cells(panel: PanelResult, result: MethodResult) -> str:
-    computed = (result.trials.count(result.method, Status.OK, *FAILURES) > 0).sum()
-    return f"{computed:,} of {len(panel.trials.cells):,}"
+    counts = result.summary.counts
+    computed = (counts["ok"] + counts["failed"] > 0).sum()
+    return f"{computed:,} of {len(panel.compared.cells):,}"
 
 
 def tabulate_cells(panel: PanelResult) -> PageTable:
     """Return the table of the own method in all cells of a panel."""
-    trials, own, criteria = panel.trials, panel.own, panel.trials.criteria
-    n_ok, n_failed = trials.count(own.method, Status.OK), trials.count(own.method, *FAILURES)
-    measures = [
-        name
-        for name in dict.fromkeys((*criteria.loss, criteria.covered, criteria.width, criteria.distance))
-        if name and trials.has(name)
-    ]
-    means = [own.means(measure) for measure in measures]
+    compared, own = panel.compared, panel.own
+    n_ok, n_failed = own.summary.counts["ok"], own.summary.counts["failed"]
+    means = [own.summary.means[measure] for measure in compared.averaged]
     rows = []
-    for k, label in enumerate(trials.labels):
+    for k, label in enumerate(compared.labels):
         if n_ok[k] + n_failed[k] == 0:
             continue
         worst = own.worst_test(label)
         tested = ("", "") if worst is None else (f"{worst.distance:.3f}", f"{worst.p_value:.2g}")
         relative = _show_cell(own.relative, k)
         shown = (plus_minus(*mean[k]) for mean in means)
-        rows.append((label, f"{n_ok[k]:,}", f"{n_failed[k]:,}", *tested, relative, *shown))
-    heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *measures)
-    title = f"{trials.study}, {trials.panel.name}"
-    return PageTable(title, f"{own.method} in {len(rows):,} cells", heads, rows)
+        rows.append((label, f"{n_ok[k]:,.0f}", f"{n_failed[k]:,.0f}", *tested, relative, *shown))
+    heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *compared.averaged)
+    return PageTable(compared.title, f"{own.method} in {len(rows):,} cells", heads, rows)
 
 
 def _show_cell(relative: RelativeLoss | None, cell: int) -> str:
@@ -119,7 +115,7 @@ def list_worst(results: BenchmarkResults) -> PageTable:
     ]  # fmt: skip
     losses = sorted(_losses(results), key=lambda cell: -cell[2])
     for panel, k, log_ratio, _ in losses[:_N_WORST]:
-        where = f"{panel.trials.study}, {panel.trials.panel.name}, {panel.trials.labels[k]}"
+        where = f"{panel.compared.title}, {panel.compared.labels[k]}"
         if log_ratio > 0:
             rows.append((where, f"relative loss ({panel.loss})", _show_cell(panel.own.relative, k), ""))
     heads = ("cell", "criterion", "result", "adjusted p-value")
@@ -140,7 +136,7 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
     rows = []
     n_tests = len(results.uniformity.tests)
     for panel in results.panels:
-        own, name = panel.own, f"{panel.trials.study}, {panel.trials.panel.name}"
+        own, name = panel.own, panel.compared.title
         if own.calibration == UNDECIDED:
             n_cells = len({test.cell for test in own.uniformity.tests if not test.is_pooled})
             needed = math.ceil(trials_to_detect(LARGE_DEVIATION, n_tests) / n_cells)
@@ -150,9 +146,13 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
         if abs(log_ratio) >= _CRITICAL * error:
             continue
         assert panel.own.relative is not None
-        needed = panel.own.relative.n[k] * (_CRITICAL * error / max(abs(log_ratio), 1e-12)) ** 2
-        where = f"{panel.trials.study}, {panel.trials.panel.name}, {panel.trials.labels[k]}"
-        stated = f"{math.ceil(needed):,}" if needed < _MOST_TRIALS else "a tie"
+        # own trials reduce the rest of the squared error
+        fixed, tolerated = panel.own.relative.fixed[k] ** 2, max(abs(log_ratio) / _CRITICAL, 1e-12) ** 2
+        is_possible = tolerated > fixed
+        n_trials = panel.own.relative.n[k] * (error**2 - fixed) / (tolerated - fixed) if is_possible else math.inf
+        where = f"{panel.compared.title}, {panel.compared.labels[k]}"
+        undecided = "a tie" if fixed == 0.0 else "more trials of references, see --recompute"
+        stated = f"{math.ceil(n_trials):,}" if n_trials < _MOST_TRIALS else undecided
         rows.append((where, "better than the best calibrated method?", _show_cell(panel.own.relative, k), stated))
     heads = ("cell", "question", "estimate", "trials per cell")
     caption = (

@@ -7,14 +7,13 @@ together, which are independent. P-values are adjusted by Holm's method, which c
 the dependence of the tests.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 
 import numpy as np
 
-from studies.benchmark.panel_trials import Array, PanelTrials, is_named
-from studies.claims import ks_distance, ks_p_value
+from studies.benchmark.compared_panel import ComparedPanel
 
 LEVEL = 1e-3
 """Family-wise level: probability that a calibrated method is reported as not calibrated."""
@@ -99,38 +98,29 @@ def adjust(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def run_tests(panel: PanelTrials, method: str) -> list[UniformityTest]:
+def run_tests(panel: ComparedPanel, method: str) -> list[UniformityTest]:
     """Return the tests of a method in the cells of a panel in which the quantiles of an exact posterior are uniform."""
-    exact = panel.criteria.exact.get(panel.panel.name)
-    if exact is None:
-        return []
-    cells = [k for k, cell in enumerate(panel.cells) if is_named(exact, cell)]
-    tests: list[UniformityTest] = []
-    for measure in filter(panel.has, panel.criteria.uniform):
-        values = panel.values(method, measure)
-        for component, label in enumerate(panel.components(measure)):
-            if not all(label in map(str, exact.get(axis.name, (label,))) for axis in panel.panel.outputs):
-                continue
-            quantiles = {panel.labels[k]: _present(values[k, component]) for k in cells}
-            quantiles = {cell: present for cell, present in quantiles.items() if present.size}
-            if len(quantiles) > 1:
-                quantiles[ALL_CELLS] = np.concatenate(list(quantiles.values()))
-            for cell, present in quantiles.items():
-                tests += _both_tests(panel, cell, label, measure, present)
-    return tests
+    from scipy.stats import kstwo  # slow import
 
-
-def _present(values: Array) -> Array:
-    return values[~np.isnan(values)]
-
-
-def _both_tests(
-    panel: PanelTrials, cell: str, component: str, measure: str, quantiles: Array
-) -> Iterator[UniformityTest]:
-    for of_levels, values in ((False, quantiles), (True, np.abs(2.0 * quantiles - 1.0))):
-        distance, p_value = ks_distance(values), ks_p_value(values)
-        names = panel.study, panel.panel.name, cell, component, measure
-        yield UniformityTest(*names, of_levels, distance, values.size, p_value)
+    summary, cells = panel.summaries[method], [*panel.labels, ALL_CELLS]
+    return [
+        UniformityTest(
+            panel.study,
+            panel.panel.name,
+            cells[k],
+            label,
+            measure,
+            bool(of_levels),
+            distance,
+            n,
+            float(kstwo.sf(distance, n)),
+        )
+        for measure in panel.uniform
+        for component, label in enumerate(panel.components(measure))
+        for k in np.flatnonzero(summary.n_values[measure][:, component])
+        for n in [int(summary.n_values[measure][k, component])]
+        for of_levels, distance in enumerate(summary.distances[measure][k, component].tolist())
+    ]
 
 
 def detectable_deviation(n: int, n_tests: int) -> float:

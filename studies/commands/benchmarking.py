@@ -8,7 +8,7 @@ import typer
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
 from studies.commands.options import Trials, argument, option, require_persistent
-from studies.output import fail, print_table, say, writing
+from studies.output import ERRORS, fail, print_table, say, writing
 
 _SCALE = "quick, or full: all trials and values of the studies."
 
@@ -18,8 +18,9 @@ def benchmark(
     store: Annotated[str, option("DIR", "Folder for the stores and the page.", callback=require_persistent)],
     scale: Annotated[Literal["quick", "full"], option(_SCALE)] = "quick",
     reference: Annotated[
-        str | None, option("DIR", "Folder with stores of other methods, which are then not computed again.")
+        str | None, option("DIR", "Folder with stores of other methods, which are paired by trial.")
     ] = None,
+    recompute: Annotated[bool, option("--recompute", "Compute all methods; read no shipped results.")] = False,
     study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
     trials: Trials = None,
 ) -> None:
@@ -33,12 +34,15 @@ def benchmark(
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
     file = find_method(method)
-    runs, without_cell = plan_benchmark(file, store, scale, reference, study or (), trials)
+    runs, without_cell = plan_benchmark(file, store, scale, reference, study or (), trials, recompute)
     own = file.load()
     page = Path(store, f"benchmark-{own.name}.html")
     require_own_page(page, store)
     for name in without_cell:
         say(f"{own.name} supports no cell of {name} at {scale} scale")
+    for run in runs:
+        if run.not_shipped:
+            ERRORS.print(f"{run.name}: other methods are computed as well, since {run.not_shipped}")
     try:
         results = compute(runs, own.kind)
     except KeyboardInterrupt:
@@ -49,6 +53,7 @@ def benchmark(
             *(("--study", name) for name in study or ()),
         ]
         repeated = [word for name, value in words if value is not None for word in (name, value)]
+        repeated += ["--recompute"] * recompute
         again = command("benchmark", method, "--store", store, *repeated)
         fail(f"committed blocks are kept; continue with: {again}", 130)
         raise typer.Exit(130) from None

@@ -107,7 +107,7 @@ def test_profiles_of_the_package_need_no_file_and_can_be_replaced(monkeypatch, t
 
 
 @pytest.mark.slow
-def test_wheel_contains_the_cluster_file_and_the_markers_of_type_hints(tmp_path):
+def test_wheel_contains_the_cluster_file_the_markers_of_type_hints_and_shipped_references(tmp_path):
     """The wheel contains the cluster file, which the repository keeps at its top level, and the `py.typed` files."""
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
@@ -116,6 +116,8 @@ def test_wheel_contains_the_cluster_file_and_the_markers_of_type_hints(tmp_path)
     with zipfile.ZipFile(tmp_path / done.stdout.split()[-1]) as wheel:
         assert wheel.read("pipeline/clusters/cluster.yaml") == SHIPPED.read_bytes()
         assert {"mechanisms/py.typed", "pipeline/py.typed", "studies/py.typed"} <= set(wheel.namelist())
+        references = SHIPPED.parent.glob("studies/benchmark/references/*.json.gz")
+        assert {path.relative_to(SHIPPED.parent).as_posix() for path in references} <= set(wheel.namelist())
 
 
 @pytest.mark.parametrize("choice", ["there", "cluster.yaml:there", "cluster.yaml", "../a:b/cluster.yaml:there", "x:y"])

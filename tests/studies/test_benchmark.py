@@ -1,5 +1,7 @@
 """Tests of the command ``benchmark``: verdicts, exit codes, references, resumption and bad input."""
 
+import gzip
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +11,12 @@ import pytest
 
 import pipeline
 from pipeline import Scale
+from pipeline.declare.method_files import find_method
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 from studies import STUDIES
-from studies.benchmark import computation
+from studies.benchmark import computation, shipped
+from studies.benchmark.run import compute
 
 FILE = """
 from mechanisms.inference.exact_posterior import exact_posterior
@@ -54,9 +58,10 @@ def with_quick(monkeypatch, **scales):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Change to a folder with the file, and reduce two studies to one panel with few cells and methods."""
+    """Change to a folder with the file, reduce two studies to one panel with few cells, and ship no references."""
     (tmp_path / "mine.py").write_text(FILE)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shipped")
     values = {"n": (20,), "epsilon": (1.0,), "prior": ((1.0, 1.0),), "algorithm": ("exact", "gibbs-exact")}
     with_quick(monkeypatch, calibration=QUICK, exact_inference=Scale(250, ("binomial",), values))
     return tmp_path
@@ -73,9 +78,41 @@ def run_reference(folder="reference", **changes):
     return pipeline.run(STUDIES["calibration"], f"{folder}/calibration.zarr", **options)
 
 
+def ship(trials=250, folder="reference"):
+    """Ship the references of more cells than exact-inference has here, from stores in a folder."""
+    values = {"n": (10, 20), "epsilon": (1.0, 3.0), "prior": ((1.0, 1.0),)}
+    path = f"{folder}/exact-inference.zarr"
+    pipeline.run(STUDIES["exact-inference"], path, trials=trials, panels=["binomial"], values=values, progress=False)
+    assert "exact-inference" in shipped.write_shipped(folder)[0]
+
+
+@pytest.fixture(scope="module")
+def few_references(tmp_path_factory):
+    """Return the bytes of a shipped file of 3 trials, and the folder of its store."""
+    folder = tmp_path_factory.mktemp("few")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDER", folder)
+        ship(3, folder)
+    return (folder / "exact-inference.json.gz").read_bytes(), folder
+
+
+@pytest.fixture
+def shipped_file(few_references, folder):
+    """Ship references of 3 trials and return their path."""
+    path = shipped.FOLDER / "exact-inference.json.gz"
+    path.parent.mkdir()
+    path.write_bytes(few_references[0])
+    return path
+
+
+EXACT = "--study", "exact-inference"
+SHIPPED_LINE = "exact-inference: other methods are computed as well, since "
+
+
 def test_an_overconfident_posterior_is_not_calibrated(command, folder):
-    code, out, _ = command("benchmark", "mine.py:NARROW", "--store", "bench")
+    code, out, err = command("benchmark", "mine.py:NARROW", "--store", "bench")
     assert code == 1
+    assert f"{SHIPPED_LINE}no results are shipped\n" in err
     assert "narrow is not calibrated: " in out
     for study in ("calibration, binomial (", "exact-inference, binomial ("):
         assert study in out
@@ -126,6 +163,127 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
 
 
 @pytest.mark.slow
+def test_shipped_references_are_not_computed_again_and_recompute_computes_them(command, capsys, folder):
+    ship()
+    capsys.readouterr()
+    for options, methods, origin in (
+        (("--store", "bench"), ["narrow"], "shipped with dpstudies"),
+        (("--store", "whole", "--recompute"), ["exact", "gibbs-exact", "narrow"], "computed in this run"),
+    ):
+        code, out, err = command("benchmark", "mine.py:NARROW", *EXACT, *options)
+        assert (code, SHIPPED_LINE in err, rows_of(out)[0][2]) == (1, False, "not calibrated")
+        assert rows_of(out)[0][5]  # seconds per fit
+        stored = open_panel(ResultStore.open(f"{options[1]}/exact-inference.zarr"), "binomial")
+        assert stored["algorithm"].values.tolist() == methods
+        page = (folder / options[1] / "benchmark-narrow.html").read_text()
+        assert f"References: {origin}" in page
+        assert page.count("<figure id=") == 3
+        assert "gibbs-exact</th>" in page
+    assert "(250 trials per cell), not paired" in (folder / "bench/benchmark-narrow.html").read_text()
+
+
+@pytest.mark.slow
+def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
+    ship()
+    values = {"n": (10, 20), "epsilon": (1.0,), "prior": ((1.0, 1.0),)}  # in another order than cells of the store
+    quick = Scale(250, ("binomial",), values)
+    panels = []
+    for name, reference in (("paired", "reference"), ("shipped", None)):
+        computation.STUDIES["exact-inference"] = replace(STUDIES["exact-inference"], quick=quick)
+        runs, _ = computation.plan_benchmark(find_method("mine.py"), name, "quick", reference, ["exact-inference"])
+        panels += compute(runs, "posterior").panels
+    paired, unpaired = panels
+    assert paired.compared.methods == unpaired.compared.methods
+    for stored, read in zip(paired.methods, unpaired.methods, strict=True):
+        assert read.uniformity.in_cell("n=20, epsilon=1, prior=1:1").tests
+        is_own = stored.method == "mine"
+        assert [t for t in stored.uniformity.tests if is_own or not t.is_pooled] == list(read.uniformity.tests)
+        for measure in ("covered", "width", "distance", "absent"):
+            assert stored.mean(measure) == pytest.approx(read.mean(measure), abs=0, rel=0, nan_ok=True)
+        for relative in ("relative", "relative_width"):
+            of_store, of_file = getattr(stored, relative), getattr(read, relative)
+            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-14)
+            assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
+
+
+def test_tests_of_all_cells_are_dropped_if_some_cells_are_not_compared(shipped_file):
+    (summary, *_) = shipped.read_shipped("exact-inference").panels["binomial"].summaries.values()
+    assert summary.n_values["pit"][:, 0].tolist() == [3, 3, 3, 3, 12]
+    assert summary.select(range(4)).n_values["pit"][:, 0].tolist() == [3, 3, 3, 3, 12]
+    assert summary.select([3, 1]).n_values["pit"][:, 0].tolist() == [3, 3, 0]
+    assert summary.select([3, 1]).counts["ok"].tolist() == [3, 3]
+
+
+def test_shipped_files_have_the_same_bytes_again(shipped_file, few_references):
+    content, store_folder = few_references
+    shipped_file.unlink()
+    assert shipped.write_shipped(store_folder)[0] == {"exact-inference": shipped_file}
+    assert shipped_file.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": {"n": (20,), "algorithm": ("exact",)}}, "not stored, now present; run the study again"),
+        ({"seed": SEED}, "must have the present spec, got seed: stored 17"),
+        ({"share": "1/2"}, "must be complete, got pending trials in binomial; resume it"),
+    ],
+)
+def test_stores_that_are_not_complete_or_present_are_not_shipped(folder, options, message):
+    options = {"values": {"n": (20,), "prior": ((1.0, 1.0),)}, **options}
+    study = STUDIES["exact-inference"]
+    pipeline.run(study, "other/exact-inference.zarr", trials=3, panels=["binomial"], progress=False, **options)
+    written, omitted = shipped.write_shipped("other")
+    assert (written, message in omitted["exact-inference"]) == ({}, True)
+    assert "there is no store other/calibration.zarr" in omitted["calibration"]
+    assert not shipped.FOLDER.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 2}, "version: stored 2, now 1"),
+        ({"factors": {"n": [10], "epsilon": [1.0], "prior": [[1.0, 1.0]]}}, "panels.binomial.n: 20 is absent"),
+        ({"methods": {"exact": {"version": 9, "uses": []}}}, "panels.binomial.methods.data-augmentation: not stored"),
+        ({"panels": {}}, "panel binomial is absent"),
+        ({"criteria": {"loss": ["width"]}}, "criteria differ"),
+        ({"trials": 1}, ""),
+    ],
+)
+def test_shipped_references_that_do_not_fit_are_computed(command, shipped_file, changes, reason):
+    value = json.loads(gzip.decompress(shipped_file.read_bytes()))
+    for name, change in changes.items():
+        part = value["spec"] if name in value["spec"] else value["spec"]["panels"]["binomial"]
+        part[name] = change
+    value["panels"] = {name: value["panels"][name] for name in value["spec"]["panels"]}
+    shipped_file.write_bytes(gzip.compress(json.dumps(value).encode()))
+    runs, _ = computation.plan_benchmark(find_method("mine.py"), "bench", "quick", studies=["exact-inference"])
+    assert runs[0].not_shipped.startswith(reason and f"the shipped results do not fit ({reason}")
+    assert (runs[0].reference is None) == bool(reason)
+    if "version" in changes:
+        code, _, err = command(*OWN, *EXACT, "--trials", "30")
+        assert (code, f"{SHIPPED_LINE}{runs[0].not_shipped}\n" in err) == (0, True)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "text", "shape", "panels"])
+def test_damaged_shipped_references_are_refused_in_one_line(command, folder, shipped_file, damage):
+    content = shipped_file.read_bytes()
+    value = json.loads(gzip.decompress(content))
+    if damage == "shape":
+        value["panels"]["binomial"]["coordinates"][0][1].pop()
+    if damage == "panels":
+        value["panels"] = {}
+    flipped = bytes([*content[:400], content[400] ^ 1, *content[401:]])
+    again = gzip.compress(json.dumps(value).encode())
+    shipped_file.write_bytes({"truncated": content[:-9], "flipped": flipped, "text": b"{}"}.get(damage, again))
+    code, out, err = command(*OWN, *EXACT)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"the shipped references {shipped_file} must be readable, got " in err
+    assert not (folder / "bench").exists()
+    assert computation.plan_benchmark(find_method("mine.py"), "bench", "quick", recompute=True)[0]
+
+
+@pytest.mark.slow
 def test_references_of_a_store_are_paired_by_trial_and_not_computed_again(command):
     run_reference()
     code, out, _ = command(*OWN, "--study", "calibration", "--reference", "reference")
@@ -170,6 +328,7 @@ def test_a_reference_that_does_not_fit_is_refused(command, capsys, folder, chang
         (("mine.py", "--study", "noisy-tables"), "unknown study that accepts methods of kind posterior"),
         (("mine.py", "--reference", "empty"), "--reference must be a folder with a store of calibration"),
         (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
+        (("mine.py", "--recompute", "--reference", "x"), "--recompute cannot be combined with --reference; omit one"),
         (("mine.py", "--trials", "0"), "trials must be"),
         (("mine.py", "--store", "s3://bucket/bench"), "--store must be a local folder for stores and a page"),
     ],

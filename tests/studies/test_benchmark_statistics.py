@@ -8,6 +8,7 @@ from scipy import stats
 
 from studies import STUDIES
 from studies.benchmark.losses import compare_losses
+from studies.benchmark.method_summary import CellMeans
 from studies.benchmark.uniformity import LEVEL, adjust, detectable_deviation, trials_to_detect
 from studies.claims import ks_p_value
 from tests.statistical import assert_mean_within
@@ -61,18 +62,65 @@ def simulated(rng, n=200):
     return shared * rng.gamma(100.0, size=(3, n)) / 100.0 * 1.2, shared * rng.gamma(100.0, size=(3, n)) / 100.0
 
 
+def compare(losses, bases, groups):
+    return compare_losses(list(map(CellMeans.of, losses)), [b if b is None else CellMeans.of(b) for b in bases], groups)
+
+
+def without_trials(loss):
+    means = CellMeans.of(loss)
+    return CellMeans(means.mean, means.error, means.n)
+
+
 def test_errors_of_relative_losses_are_those_of_paired_trials():
     rng, scaled, unpaired = np.random.default_rng(3), [], []
     for _ in range(400):
         (loss, base), (other, _) = simulated(rng), simulated(rng)
-        relative = compare_losses([loss, loss], [base, base], np.zeros(2, int))  # two settings on the same data
+        relative = compare([loss, loss], [base, base], np.zeros(2, int))  # two settings on the same data
         scaled.append(((relative.mean_log - np.log(1.2)) / relative.mean_error) ** 2)
         assert relative.mean_error == pytest.approx(relative.error[0])
-        apart = compare_losses([loss], [other / 1.2], np.zeros(1, int))
+        apart = compare([loss], [other / 1.2], np.zeros(1, int))
         unpaired.append(((relative.mean_log - np.log(1.2)) / apart.mean_error) ** 2)
     assert_mean_within(scaled, 1.0)
     with pytest.raises(AssertionError):  # control: errors that ignore the pairing
         assert_mean_within(unpaired, 1.0)
+
+
+def test_errors_without_trials_of_the_base_are_those_of_independent_trials_and_too_large_for_the_same_data():
+    rng = np.random.default_rng(5)
+    scaled = {"independent": [], "same": [], "ignored": [], "components": []}
+
+    def add(name, relative, log):
+        scaled[name].append(((relative.mean_log - log) / relative.mean_error) ** 2)
+
+    same, apart = np.zeros(2, int), np.arange(2)
+    for _ in range(400):
+        (loss, base), (_, other) = simulated(rng), simulated(rng, 300)
+        own, bases = [CellMeans.of(loss[:1])] * 2, [without_trials(other[:1]), without_trials(other[:1] * 2)]
+        log = np.log(1.2) - np.log(2) / 2
+        # two settings on the same data
+        add("independent", compare_losses(own, bases, same), log)
+        add("ignored", compare_losses(own, bases, apart), log)
+        add("components", compare_losses([CellMeans.of(loss)], [without_trials(other)], same[:1]), np.log(1.2))
+        relative = compare_losses([CellMeans.of(loss)], [without_trials(base)], same[:1])
+        add("same", relative, np.log(1.2))
+        assert relative.mean_log == pytest.approx(compare([loss], [base], same[:1]).mean_log, abs=1e-12)
+        assert 0 < relative.fixed[0] < relative.error[0]
+        assert relative.n.tolist() == [200]
+    assert_mean_within(scaled["independent"], 1.0)
+    with pytest.raises(AssertionError):  # control: cells on the same data as independent ones
+        assert_mean_within(scaled["ignored"], 1.0)
+    for name in ("components", "same"):  # conservative
+        assert np.mean(scaled[name]) < 1.0 + 5 * np.std(scaled[name]) / 20
+    assert np.mean(scaled["same"]) < 0.5
+
+
+def test_relative_losses_of_methods_without_trials_are_0_for_the_base_itself():
+    loss, base = map(without_trials, simulated(np.random.default_rng(6)))
+    relative = compare_losses([base, loss], [base, base], np.arange(2))
+    assert (relative.log[0], relative.error[0]) == (0.0, 0.0)
+    expected = np.hypot((loss.error / loss.mean).mean(), (base.error / base.mean).mean())
+    assert relative.error[1] == relative.fixed[1] == pytest.approx(expected)
+    assert relative.mean_error == pytest.approx(expected / 2)
 
 
 def test_relative_losses_use_the_trials_of_both_methods_and_need_a_base():
@@ -81,12 +129,12 @@ def test_relative_losses_use_the_trials_of_both_methods_and_need_a_base():
     failed, pending = loss.copy(), base.copy()
     failed[:, :10], pending[:, 40:] = np.nan, np.nan
     groups = np.arange(3)
-    relative = compare_losses([failed, loss, loss], [pending, None, base], groups)
-    shared = compare_losses([loss[:, 10:40]], [base[:, 10:40]], groups[:1])
+    relative = compare([failed, loss, loss], [pending, None, base], groups)
+    shared = compare([loss[:, 10:40]], [base[:, 10:40]], groups[:1])
     assert relative.log[0] == pytest.approx(shared.log[0])
     assert relative.error[0] == pytest.approx(shared.error[0])
     assert relative.n.tolist() == [30, 0, 50]
     assert np.isnan(relative.log).tolist() == [False, True, False]
     assert relative.n_cells == 2
-    around_zero = compare_losses([rng.normal(size=(1, 50))], [base[:1]], groups[:1])
+    around_zero = compare([rng.normal(size=(1, 50))], [base[:1]], groups[:1])
     assert Counter(np.isnan(around_zero.log)) == {True: 1}  # its mean is not beyond 3 errors of 0
