@@ -264,3 +264,12 @@ TABLE_STYLES = _listed(
 
 PARTITION_STYLES = _styles(mechanisms.PROBABILITY_METHODS, mechanisms.QUANTILE_METHODS, reference="full")
 """Styles of regression by partitions; variants without noise share the style of those with noise."""
+
+STYLES_OF_KINDS: Mapping[str, Styles] = {
+    "posterior": METHOD_STYLES,
+    "table": TABLE_STYLES,
+    "regression": GRAM_STYLES,
+    "draw": GLM_STYLES,
+    "counts": MECHANISM_STYLES,
+}
+"""Kind of an added method -> styles of the methods that it is compared with."""

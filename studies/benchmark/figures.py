@@ -1,7 +1,7 @@
 """Figures of a benchmark: calibration and relative loss by cell, and accuracy against cost."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,16 +11,9 @@ from pipeline import Figure
 from studies.benchmark.results import BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import LEVEL
 from studies.figures import Axis, Chart, Plot
-from studies.styles import GLM_STYLES, GRAM_STYLES, MECHANISM_STYLES, METHOD_STYLES, TABLE_STYLES, Styles
+from studies.figures.costs import plot_against_cost
+from studies.styles import STYLES_OF_KINDS, Styles
 
-_STYLES: Mapping[str, Styles] = {
-    "posterior": METHOD_STYLES,
-    "table": TABLE_STYLES,
-    "regression": GRAM_STYLES,
-    "draw": GLM_STYLES,
-    "counts": MECHANISM_STYLES,
-}
-"""Kind of the own method -> styles of the methods that it is compared with."""
 _WIDE = 30.0  # ratio of values of a factor from which its axis is logarithmic
 
 
@@ -30,7 +23,7 @@ def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
     def figure(name: str, title: str, caption: str, draw: Callable[[PanelResult], list[Plot]]) -> Figure:
         return Figure(name, title, caption, (), lambda _: [plot for panel in results.panels for plot in draw(panel)])
 
-    styles = _STYLES.get(results.kind, {})
+    styles = STYLES_OF_KINDS.get(results.kind, {})
     return (
         figure(
             "calibration",
@@ -123,20 +116,16 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
     ]
     if not timed:
         return []
-    arrays = {name: np.full((len(timed), len(timed)), math.nan) for name in ("ratio_mean", "ratio_mcse")}
-    for k, result in enumerate(timed):
-        assert result.relative is not None
-        ratio = math.exp(result.relative.mean_log)
-        arrays["ratio_mean"][k, k], arrays["ratio_mcse"][k, k] = ratio, ratio * result.relative.mean_error
-    chosen = panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed])
-    seconds = xr.Variable(
-        "seconds", [float(f"{result.seconds:.2g}") for result in timed], {"long_name": "time per fit", "units": "s"}
+    ratios = [math.exp(result.relative.mean_log) for result in timed if result.relative is not None]
+    return plot_against_cost(
+        panel.compared.title,
+        panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed]),
+        [result.seconds for result in timed],
+        ratios,
+        [ratio * result.relative.mean_error for ratio, result in zip(ratios, timed, strict=True) if result.relative],
+        styles,
+        Axis(f"relative loss ({panel.loss})", covers=(1.0,)),
+        across={"level": 1.0},
+        marks=("level", "errors", "points"),
+        first=(panel.compared.own,),
     )
-    ds = xr.Dataset(
-        {name: (("method", "seconds"), array) for name, array in arrays.items()},
-        {"method": chosen, "seconds": seconds},
-    )
-    return Chart(
-        lambda summaries: {panel.compared.title: ds}, "seconds", {"y": "ratio_mean"}, "method", styles,
-        x=Axis(log=True), y=Axis(f"relative loss ({panel.loss})", covers=(1.0,)), across={"level": 1.0},
-        marks=("level", "errors", "points"), height=260, first=(panel.compared.own,), best="lowest")({})  # fmt: skip

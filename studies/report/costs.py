@@ -1,23 +1,96 @@
 """Costs of methods on the page of a store: seconds per evaluation, as its sessions recorded them."""
 
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import xarray as xr
+
+from pipeline import Figure, Panel
+from pipeline.declare.factors import format_values
 from pipeline.store.sessions.costs import MethodCosts
+from studies.claims import Summaries
+from studies.figures import Axis, Plot
+from studies.figures.costs import plot_against_cost
 from studies.report.results import StudyResults
+from studies.styles import STYLES_OF_KINDS
 from studies.tables import PageTable
 
+Costs = Mapping[str, Mapping[str, tuple[int, float]]]
+"""Panel -> method -> number of evaluations and their seconds."""
 
-def tabulate_costs(results: StudyResults) -> list[tuple[PageTable, int]]:
+
+def read_costs(results: StudyResults) -> Costs:
+    """Return the costs of those methods that were evaluated, by panel."""
+    recorded = MethodCosts.of(results.sessions).by_panel
+    names = {panel.name: {method.name for method in panel.methods} for panel in results.study.panels}
+    return {
+        panel: {method: cost for method, cost in recorded.get(panel, {}).items() if method in methods and cost[0]}
+        for panel, methods in names.items()
+    }
+
+
+def tabulate_costs(costs: Costs) -> list[tuple[PageTable, int]]:
     """Return the table of the methods' seconds with its number of names, in a list that is empty without a record."""
-    costs = MethodCosts.of(results.sessions).by_panel
     rows = [
-        (panel.name, method.name, f"{n:,}", f"{seconds / n:.2g}", f"{seconds:.2g}")
-        for panel in results.study.panels
-        for method in panel.methods
-        for n, seconds in [costs.get(panel.name, {}).get(method.name, (0, 0.0))]
-        if n
+        (panel, method, f"{n:,}", f"{seconds / n:.2g}", f"{seconds:.2g}")
+        for panel, methods in costs.items()
+        for method, (n, seconds) in methods.items()
     ]
     meaning = (
         "Wall-clock seconds of the methods on the workers, without the simulation of data, in the sessions that ended "
-        "and recorded them; the mean is over all cells and settings that a method was computed in."
+        "and recorded them; the mean is over all cells and settings in which a method was computed."
     )
     heads = ("panel", "method", "evaluations", "s per evaluation", "s in all")
     return [(PageTable("costs", meaning, heads, rows), 2)] if rows else []
+
+
+def draw_costs(results: StudyResults, costs: Costs) -> tuple[Figure, ...]:
+    """Return the figure of losses against seconds, if the study declares a loss and some seconds were recorded."""
+    drawn = {
+        panel.name: (panel, loss)
+        for panel in results.study.panels
+        for loss in [next((loss for loss in results.study.criteria.loss if _has(panel, loss)), "")]
+        if loss and len(costs[panel.name]) > 1 and panel.name in results.summaries
+    }
+    caption = (
+        "Mean loss with bars of two Monte Carlo standard errors, in the last cell that the most methods support, "
+        "against the mean seconds per evaluation over all cells; smaller is better."
+    )
+
+    def draw(summaries: Summaries) -> list[Plot]:
+        return [
+            plot for name, (panel, loss) in drawn.items() for plot in _plot(panel, loss, summaries[name], costs[name])
+        ]
+
+    return (Figure("cost", "Accuracy against cost", caption, tuple(drawn), draw),) if drawn else ()
+
+
+def _has(panel: Panel, measure: str) -> bool:
+    return any(declared.name == measure for declared in panel.measures)
+
+
+def _plot(panel: Panel, loss: str, summary: xr.Dataset, costs: Mapping[str, tuple[int, float]]) -> Iterator[Plot]:
+    by = panel.method_dim or ""
+    outputs = [axis.name for axis in panel.outputs]
+    ds = summary[[f"{loss}_mean", f"{loss}_mcse"]].rename({by: "method"})
+    ds = ds.mean([dim for dim in outputs if dim in ds[f"{loss}_mean"].dims], keep_attrs=True)
+    ds = ds.isel(method=[k for k, name in enumerate(ds["method"].values.tolist()) if name in costs])
+    cells = [str(dim) for dim in ds.dims if dim != "method"]
+    if cells:
+        n_methods = ds[f"{loss}_mean"].notnull().sum("method").transpose(*cells)
+        last = np.argwhere((n_methods == n_methods.max()).values)[-1]
+        ds = ds.isel(dict(zip(cells, last.tolist(), strict=True)))
+    ds = ds.isel(method=np.flatnonzero(ds[f"{loss}_mean"].notnull()))
+    if ds.sizes["method"] < 2:
+        return
+    cell = ", ".join(format_values({dim: ds[dim].item() for dim in cells}))
+    names = ds["method"].values.tolist()
+    yield from plot_against_cost(
+        f"{panel.name}, {cell}" if cell else panel.name,
+        ds["method"],
+        [costs[name][1] / costs[name][0] for name in names],
+        ds[f"{loss}_mean"].values.tolist(),
+        ds[f"{loss}_mcse"].values.tolist(),
+        next((STYLES_OF_KINDS[kind] for kind in panel.accepts if kind in STYLES_OF_KINDS), {}),
+        Axis(f"mean loss ({loss})"),
+    )

@@ -2,12 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 from functools import partial
 
 from pipeline import Claim, Finding, Study
 from pipeline.store.result_store import ResultStore
 from studies.figures.conversion import Converter
-from studies.report.costs import tabulate_costs
+from studies.report.costs import draw_costs, read_costs, tabulate_costs
 from studies.report.page import Chapter, lead_with, render_figures, render_page, write_page
 from studies.report.provenance import cite, describe_store
 from studies.report.results import StudyResults, count_undecided, list_comparisons, read_results
@@ -77,7 +78,9 @@ def _page(
         explained |= {label_method(summary, by, method): notes.get(method, "") for method in methods}
         heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
         tables.append((PageTable(name, summary.attrs["title"], tuple(heads), rows), n_names))
-    tables += tabulate_costs(results)
+    costs = read_costs(results)
+    tables += tabulate_costs(costs)
+    study = replace(study, figures=(*study.figures, *draw_costs(results, costs)))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
     lead, findings = lead_with(figures, judged)
     page = render_page(

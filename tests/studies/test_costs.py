@@ -1,0 +1,36 @@
+"""Tests of the table and the figure of the seconds of methods on the page of a store."""
+
+import pytest
+
+import pipeline
+from pipeline.store.sessions.costs import MethodCosts
+from studies import STUDIES
+from studies.report.costs import draw_costs, read_costs, tabulate_costs
+from studies.report.results import read_results
+from studies.report.study import store_page
+
+
+@pytest.mark.slow
+def test_page_shows_the_seconds_of_each_method(tmp_path):
+    options = {"panels": ["binomial"], "values": {"n": [100], "epsilon": [0.1, 1.0]}, "trials": 5, "progress": False}
+    store = pipeline.run(STUDIES["calibration"], tmp_path / "s.zarr", **options)
+    study = STUDIES["calibration"].from_spec(store.spec)
+    results = read_results(store, study)
+    costs = read_costs(results)
+    assert costs == MethodCosts.of(store.sessions).by_panel
+    ((table, n_names),) = tabulate_costs(costs)
+    assert n_names == 2
+    assert {row[1]: row[2] for row in table.rows} >= {"non-private": "10", "gibbs": "10"}
+    (figure,) = draw_costs(results, costs)
+    (plot,) = figure.draw(results.summaries)
+    assert plot.titles == ["binomial, n=100, epsilon=1.0"]
+    shown = plot.rows[plot.rows["y"].notna()].groupby("series")["x"].max()
+    n, seconds = costs["binomial"]["gibbs"]
+    assert shown["gibbs"] == float(f"{seconds / n:.2g}")
+    page = store_page(store, study)
+    assert "Accuracy against cost" in page
+    assert "s per evaluation" in page
+
+
+def test_stores_without_a_record_of_costs_have_neither():
+    assert tabulate_costs({"p": {}}) == []
