@@ -40,7 +40,7 @@ def test_contrast_of_known_colours():
 
 @pytest.mark.parametrize("name", _COLORS)
 def test_lines_have_sufficient_contrast_in_light_and_dark_mode(name):
-    """Graphics need a contrast ratio of at least 3:1 against their background (WCAG 2.1, 1.4.11), in dark mode 4.5:1."""
+    """Graphics need a contrast ratio of at least 3:1 to their background (WCAG 2.1, 1.4.11), in dark mode 4.5:1."""
     light, dark = PAGES
     assert contrast(_COLORS[name], light) >= 3
     assert contrast(DARK_COLORS.get(_COLORS[name], _COLORS[name]), dark) >= 4.5
