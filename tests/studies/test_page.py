@@ -550,11 +550,12 @@ FIGURES = """(async () => {
 """Each figure, when it is drawn, with the size of its smallest text and texts that overlap or are cut."""
 
 
-def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages):
+@pytest.mark.parametrize(("size", "smallest"), [(PHONE, 10), ((1280, 900), 11)], ids=["phone", "desk"])
+def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages, size, smallest):
     for name in GOOD:
-        found = look(browser, pages[name], FIGURES, size=(1280, 900))
-        assert found
-        assert [(figure, wrong) for figure, size, wrong in found if size < 11 or wrong] == []
+        texts = look(browser, pages[name], FIGURES, size=size)
+        assert texts
+        assert [(figure, wrong) for figure, pixels, wrong in texts if pixels < smallest or wrong] == []
 
 
 def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
