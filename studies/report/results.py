@@ -123,7 +123,7 @@ def count_undecided(results: Results) -> str:
     """Return the numbers of claims with and without a verdict as a sentence, and the scale if it is not published."""
     verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
     parts = [result.scale for result in results.values() if result.scale != "published"]
-    scale = "the quick scale has" if set(parts) == {"quick"} else "these stores have"
+    scale = "a run with --scale quick has" if set(parts) == {"quick"} else "these stores have"
     counted = count_decided(verdicts)
     if "undecided" in verdicts and parts:
         counted += f"; the others need more trials, panels or values than {scale}"
