@@ -1,7 +1,8 @@
 """Styles of mechanisms and methods in all figures, taken from the registries.
 
 Colours follow those of Okabe & Ito, which colour-blind readers can distinguish; orange and sky blue are darker, so that
-each colour has a contrast of at least 3 to light and dark pages (WCAG 2.1, 1.4.11). Markers are unique within a
+each colour has a contrast of at least 3 to light pages (WCAG 2.1, 1.4.11), and others lighter on dark pages, where the
+contrast of thin bright lines must be at least 4.5. Markers are unique within a
 registry, so that figures can be read in black and white. Variants of one sensitivity share its colour. The origin
 decides the dash of the line and the fill of the markers: solid and filled for ours, dashed and hollow for methods of
 the papers, dotted and hollow for baselines. Methods that a user adds have colours of this palette and markers of their
@@ -34,6 +35,16 @@ _COLORS = {
     "crimson": "#C4245A",
     "teal": "#2A7F8E",
 }
+DARK_COLORS = {
+    _COLORS["blue"]: "#2E8FE0",
+    _COLORS["purple"]: "#D9A0C4",
+    _COLORS["sky"]: "#8FD0F5",
+    _COLORS["brown"]: "#BB8A70",
+    _COLORS["crimson"]: "#EE5080",
+    _COLORS["teal"]: "#3FA3B3",
+}
+"""Colour -> lighter one for dark pages, for colours that are too dark there, or too near to such a lighter one."""
+
 INK = "currentColor"
 """Colour of axes and text: the text colour of the page that contains the figure, black elsewhere."""
 

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core import divergences
 from mechanisms.core.arguments import Floats, Integers, returned_array, validate_integer, validate_number
+from mechanisms.core.html import html_table
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee
 
 # largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core
@@ -232,6 +233,13 @@ class Audit:
     rounding: float = 0.0
     delta_rounding: dict[float, float] = field(default_factory=dict)
     renyi_rounding: dict[float, float] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        rows = [("privacy loss ε", f"{self.epsilon:.6g}"), ("at", str(self.witness))]
+        rows += [(f"δ at ε = {epsilon:g}", f"{delta:.4g}") for epsilon, delta in self.deltas.items()]
+        rows += [(f"Rényi divergence of order {order:g}", f"{value:.6g}") for order, value in self.renyi.items()]
+        rows += [("neighbours", self.relation.value), ("evidence", self.evidence)]
+        return html_table("Audit", (), [*rows, ("compared", f"{self.n_pairs:,} pairs, {self.n_outputs:,} outputs")])
 
     def check(self, guarantee: Guarantee | RenyiGuarantee | ConcentratedGuarantee) -> Verdict:
         """Compare the audit with a stated guarantee.

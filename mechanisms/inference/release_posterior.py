@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import Floats, require_generator
+from mechanisms.core.html import posterior_table
 from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
 from mechanisms.core.protocols import Posterior
@@ -297,6 +298,15 @@ class ReleasePosterior(Posterior):
         return (
             f"ReleasePosterior({self.model.family}, n={self.model.n}, noise={self._noise()}, mean={mean}, "
             f"std={_brief(self.std())}, method={self.method}{chains}, guarantee={self._stated()})"
+        )
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        return posterior_table(
+            f"Posterior given a release, {self.model.family}",
+            self._components(),
+            {"mean": self.mean(), "sd": self.std(), "95 % from": low, "to": high},
+            f"n = {self.model.n}; noise: {self._noise()}; method: {self.method}; guarantee: {self._stated()}",
         )
 
 

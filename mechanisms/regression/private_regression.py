@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import Floats, Integers, describe, find_entry, record_array
+from mechanisms.core.html import posterior_table
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.protocols import validate_probabilities
 from mechanisms.inference.drawn_posterior import DrawnPosterior
@@ -138,6 +139,15 @@ class RegressionPosterior(DrawnPosterior):
         values = self.to_dict()["coefficients"].items()
         shown = ", ".join(f"{name}={entry['mean']:.4g} ± {entry['sd']:.2g}" for name, entry in values)
         return f"RegressionPosterior({shown}, n={self.release.n}, method={self.method}, guarantee={self._stated()})"
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        return posterior_table(
+            "Posterior of a linear regression",
+            self.names,
+            {"mean": self.mean(), "sd": self.std(), "95 % from": low, "to": high},
+            f"n = {self.release.n}; method: {self.method}; guarantee: {self._stated()}",
+        )
 
 
 def private_regression(

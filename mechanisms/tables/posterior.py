@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.core.arguments import Floats, Integers, real_array, require_generator, returned_array, validate_integer
 from mechanisms.core.beta_mixture import SMALLEST_WEIGHT, BinomialMixture, mixture_quantiles
+from mechanisms.core.html import posterior_table
 from mechanisms.core.protocols import Posterior, validate_probabilities
 from mechanisms.core.sums import weighted_sum
 from mechanisms.tables import kernels
@@ -179,6 +180,14 @@ class TablePosterior(Posterior):
         return (
             f"TablePosterior({self.parents.size:,} nodes, {leaves:,} leaves, prior={self.prior}, "
             f"log_marginal_likelihood={self.log_marginal_likelihood:.6g}, error={self.error:.1g})"
+        )
+
+    def _repr_html_(self) -> str:
+        return posterior_table(
+            "Posterior of the counts of a table",
+            [f"node {i}" for i in range(self.parents.size)],
+            {"mean": self.mean(), "sd": self.std()},
+            f"{self.problem.forest.leaves.size:,} leaves; prior: {self.prior}",
         )
 
 

@@ -35,7 +35,7 @@ VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
 }
 """Kind of claim -> verdict on a true statement, and verdict on a false statement."""
 
-_LONGEST_TITLE = 80  # characters of a statement that a table on the terminal shows
+_LONGEST_TITLE = 80  # characters of a statement that fits a line of a table on the terminal
 _RETURNED: tuple[Verdict, ...] = ("holds", "does not hold", "corrected", "undecided")  # verdicts of a check
 _UNDECLARED = (
     "; a check reads what its needs declare only: declare the panels and values that it reads, and write ... after the "
@@ -187,12 +187,12 @@ class Claim:
     leads: bool = False
     also: tuple[str, ...] = ()
     min_values: int | None = None
+    short: str = ""
 
     @property
     def title(self) -> str:
-        """Statement if it has at most 80 characters, otherwise the name of the claim in words."""
-        words = self.name.replace("-", " ")
-        return self.statement if len(self.statement) <= _LONGEST_TITLE else f"{words[0].upper()}{words[1:]}"
+        """The short statement, or else the statement."""
+        return self.short or self.statement
 
     @cached_property
     def needs(self) -> dict[str, dict[str, tuple[Value, ...]]]:
@@ -274,6 +274,7 @@ def claim(
     min_values: int | None = None,
     level: float | None = None,
     leads: bool = False,
+    short: str = "",
 ) -> Callable[[Check], Claim]:
     """Declare a function of a `Look`, a mapping from panels to summaries, that returns a Finding, as a claim.
 
@@ -312,6 +313,8 @@ def claim(
         is decided by the whole run only.
     leads : bool
         Show the claim and its figure first on the page of all studies.
+    short : str, optional
+        The statement in at most 80 characters, which a table on the terminal shows in place of a longer one.
 
     Examples
     --------
@@ -334,7 +337,7 @@ def claim(
                 f"the check of a claim must be a function, or a callable with a name for the claim, got "
                 f"{short_repr(check)}"
             )
-        _require_options(label, kind, min_trials, min_values, level, also)
+        _require_options(label, kind, min_trials, min_values, level, also, short)
         if kind == "conclusion" and not (paper and place):
             raise ValueError(f"claim {label} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
         stated = statement or " ".join(((own_name and check.__doc__) or "").split())
@@ -350,13 +353,15 @@ def claim(
             )
         return Claim(
             label, stated, paper, place, kind, declared, check, erratum, min_trials, level, leads, read_as_well,
-            min_values,
+            min_values, short,
         )  # fmt: skip
 
     return declare
 
 
-def _require_options(label: str, kind: Any, min_trials: Any, min_values: Any, level: Any, also: Any) -> None:
+def _require_options(
+    label: str, kind: Any, min_trials: Any, min_values: Any, level: Any, also: Any, short: Any
+) -> None:
     """Raise BadInputError for an option of a claim that has no meaning."""
     if not (isinstance(kind, str) and kind in VERDICTS):
         raise BadInputError(f"kind of claim {label} must be one of {', '.join(VERDICTS)}, got {short_repr(kind)}")
@@ -366,6 +371,11 @@ def _require_options(label: str, kind: Any, min_trials: Any, min_values: Any, le
     is_number = isinstance(level, int | float) and not isinstance(level, bool)
     if level is not None and not (is_number and 0 <= level < 1):
         raise BadInputError(f"level of claim {label} must be None or a number in [0, 1), got {short_repr(level)}")
+    if not (isinstance(short, str) and len(short) <= _LONGEST_TITLE):
+        raise BadInputError(
+            f"short of claim {label} must be a text of at most {_LONGEST_TITLE} characters, got {short_repr(short)}; "
+            "shorten it"
+        )
     if isinstance(also, str):
         raise BadInputError(
             f"also of claim {label} must be a tuple of names of panels, got {also!r}; write ({also!r},)"

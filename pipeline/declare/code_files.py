@@ -56,7 +56,8 @@ def read_bytes(path: str, label: str) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file")
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-        raise BadInputError(f"cannot read the {label} {path}: {getattr(error, 'strerror', error)}") from error
+        reason = getattr(error, "strerror", error)
+        raise BadInputError(f"cannot read the {label} {path}: {reason}; correct the path") from error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ METHODS = "study_methods"
 """Attribute of stores and sessions with the files of added methods, as JSON."""
 _DEFAULTS = "METHOD", "MECHANISM"  # names of the object if the user gives none
 _LABEL = "method file"
+_EXAMPLE = f"write an example with: {command('new', 'posterior', 'my_posterior')}"
 # Paths of imported files by the name of the module; only `_import` adds to them. They are global, as `sys.modules` is.
 paths_of_modules: dict[str, str] = {}
 """Name of an imported module -> path of the method file."""
@@ -38,7 +39,8 @@ class MethodFile:
         module = _import(self)
         if not hasattr(module, self.object):
             defined = [name for name, value in vars(module).items() if _is_method(value)]
-            raise BadInputError(unknown(f"object of {self.path}", self.object, defined))
+            message = unknown(f"object of {self.path}", self.object, defined)
+            raise BadInputError(message if defined else f"{message}; {_EXAMPLE}")
         method: AddedMethod = getattr(module, self.object)
         if not _is_method(method):
             raise BadInputError(
@@ -73,15 +75,16 @@ def find_method(target: str) -> MethodFile:
     >>> find_method("mine.txt")
     Traceback (most recent call last):
         ...
-    pipeline.errors.BadInputError: a method must be FILE.py or FILE.py:NAME, got 'mine.txt'
+    pipeline.errors.BadInputError: a method must be FILE.py or FILE.py:NAME, got 'mine.txt'; write an example with: \
+dpstudies new posterior my_posterior
     """
     path, name = (target, "") if target.endswith(".py") else target.rpartition(":")[::2]
     if not path.endswith(".py"):
-        raise BadInputError(f"a method must be FILE.py or FILE.py:NAME, got {target!r}")
+        raise BadInputError(f"a method must be FILE.py or FILE.py:NAME, got {target!r}; {_EXAMPLE}")
     if not os.path.exists(path):
         raise BadInputError(
-            f"cannot read the {_LABEL} {os.path.abspath(path)}: No such file or directory; correct the path, or write "
-            f"an example with: {command('new', 'posterior', 'my_posterior')}"
+            f"cannot read the {_LABEL} {os.path.abspath(path)}: No such file or directory; correct the path, or "
+            f"{_EXAMPLE}"
         )
     file = stored_method(path, name)
     append_to_path(os.path.dirname(file.path))

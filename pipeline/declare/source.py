@@ -266,7 +266,10 @@ def _propose_audits(module: Any, path: str) -> str:
     ]
     if isinstance(vars(module).get("STUDY"), Study):
         proposals.append(f"STUDY is a study; run it with: {command('run', path, '--store', 'results.zarr')}")
-    return ", or ".join(proposals) or "it defines nothing to audit either; 'dpstudies new study NAME' writes an example"
+    return ", or ".join(proposals) or (
+        "it defines nothing to audit either; 'dpstudies new study NAME' writes an example, and 'dpstudies new "
+        "mechanism NAME' one of a mechanism"
+    )
 
 
 _AUDIT = ("--epsilon", "1", "--prior", "1:1", "--n", "20")

@@ -12,6 +12,7 @@ from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_name, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, AddedMethod, Panel
 from pipeline.errors import BadInputError, require_known, unknown
+from pipeline.notebooks import html_table
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,14 @@ class Study:
     comparisons: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
     criteria: Criteria = Criteria()
+
+    def _repr_html_(self) -> str:
+        """Return a table of the panels, for notebooks."""
+        rows = [
+            (panel.name, panel.meaning, len(panel.cells()), panel.n_trials, len(panel.methods)) for panel in self.panels
+        ]
+        heads = ("panel", "meaning", "cells", "trials per cell", "methods")
+        return html_table(f"{self.title} (study {self.name}, {len(self.claims)} claims)", heads, rows)
 
     def __post_init__(self) -> None:
         require_text("the name of a study", self.name)

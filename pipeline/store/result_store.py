@@ -23,6 +23,7 @@ import zarr
 
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError, command
+from pipeline.notebooks import html_table
 from pipeline.store.codec.chunk_digests import ChunkDigests
 from pipeline.store.codec.chunks import Chunks
 from pipeline.store.codec.shards import ShardReader
@@ -51,6 +52,20 @@ class ResultStore:
     def __repr__(self) -> str:
         """Return the class name and the URL."""
         return f"ResultStore({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the stored panels, for notebooks."""
+        rows = [
+            (
+                name,
+                panel["trials"] or "",
+                len(panel["methods"]),
+                ", ".join((*panel["factors"], *panel["method_factors"])),
+            )
+            for name, panel in self.spec["panels"].items()
+        ]
+        title = f"Results of the study {self.spec['study']} in {self.url}"
+        return html_table(title, ("panel", "trials per cell", "methods", "factors"), rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a function and its argument, from which workers open the store."""

@@ -46,6 +46,7 @@ def _beats_dimension(
         f"beats-dimension-{panel}",
         "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
         f"n > 400 ({model}).",
+        short=f"For n > 400, {mechanism} beats Laplace noise scaled to the dimension (panel {panel}).",
         needs=at_poster([panel], *names, n=(*n, ...)),
         place="Conclusion",
         erratum=erratum,
@@ -109,6 +110,7 @@ def smooth_beats_global(look: Look) -> Iterator[Finding]:
 
 
 @p0(
+    short="Noise tailored to the Hellinger distance beats noise scaled to the l1 norm.",
     place="Motivation 1",
     needs=at_poster(_SIZES, "smooth", "laplace"),
     leads=True,
@@ -138,7 +140,12 @@ _BOUND_BEATS: Pairs = tuple(
 _BEAT_BOUND: Pairs = (("k2", "laplace", "varying-bound"), ("k4", "hamming-exact", "varying-bound"))
 
 
-@claim(kind="addition", level=0, needs=_needs(_EXACT_BEATS))
+@claim(
+    short="Calibrated by an exact audit, smooth beats Laplace noise with 2 or 3 categories.",
+    kind="addition",
+    level=0,
+    needs=_needs(_EXACT_BEATS),
+)
 def exact_beats_noise(look: Look) -> Finding:
     """The smooth mechanism, calibrated by an exact audit, beats Laplace noise for n >= 200 with 2 categories, and
     Laplace and geometric noise for n >= 100 with 3.
@@ -146,7 +153,13 @@ def exact_beats_noise(look: Look) -> Finding:
     return _smaller_means(look, _EXACT_BEATS)
 
 
-@claim(place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", level=0, needs=_needs(_GEOMETRIC_BEATS))
+@claim(
+    short="With 2 categories, geometric noise beats the calibrated Hellinger mechanism.",
+    place="Ghosh, Roughgarden & Sundararajan 2012",
+    kind="addition",
+    level=0,
+    needs=_needs(_GEOMETRIC_BEATS),
+)
 def geometric_is_best_at_two_cells(look: Look) -> Finding:
     """With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the calibrated
     Hellinger mechanism.
@@ -154,7 +167,12 @@ def geometric_is_best_at_two_cells(look: Look) -> Finding:
     return _smaller_means(look, _GEOMETRIC_BEATS)
 
 
-@claim(kind="addition", level=0, needs=_needs(_BOUND_BEATS))
+@claim(
+    short="Calibrated by a proved bound, varying beats its published form (4 categories).",
+    kind="addition",
+    level=0,
+    needs=_needs(_BOUND_BEATS),
+)
 def bound_beats_published(look: Look) -> Finding:
     """The varying mechanism, calibrated by a proved bound, is more accurate than the published one with 4 categories,
     and than Laplace noise on real data.
@@ -162,7 +180,12 @@ def bound_beats_published(look: Look) -> Finding:
     return _smaller_means(look, _BOUND_BEATS)
 
 
-@claim(kind="addition", level=0, needs=_needs(_BEAT_BOUND))
+@claim(
+    short="Calibrated by the bound, varying is behind Laplace noise with 2 categories.",
+    kind="addition",
+    level=0,
+    needs=_needs(_BEAT_BOUND),
+)
 def bound_is_behind(look: Look) -> Finding:
     """Calibrated by the bound, varying is less accurate than Laplace noise with 2 categories, and than hamming-exact
     with 4 categories.
@@ -182,7 +205,12 @@ def certified(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", level=two_sided_level(5), also=EVERY_PANEL)
+@claim(
+    short="Mean distances of draws agree with their exact expectations.",
+    kind="self-check",
+    level=two_sided_level(5),
+    also=EVERY_PANEL,
+)
 def draws_agree(look: Look) -> Finding:
     """The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     deviations = {}
@@ -256,7 +284,13 @@ def _compare(look: Look) -> Iterator[Finding]:
         )
 
 
-@p0(leads=True, place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(_BALANCED, *_COMPARED, ...))
+@p0(
+    short="At balanced and real data, k-norm is closest to the true posterior.",
+    leads=True,
+    place=f"Motivation 1; {_LITERATURE}",
+    kind="addition",
+    needs=at_poster(_BALANCED, *_COMPARED, ...),
+)
 def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
     """At balanced and real data, k-norm is closer to the true posterior than every private mechanism tailored to the
     Hellinger distance and all other noise on counts.
@@ -264,7 +298,12 @@ def k_norm_is_closest_at_balanced_data(look: Look) -> Finding:
     return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(SKEWED, *_COMPARED, ...))
+@p0(
+    short="At skewed data, k-norm is closest to the true posterior.",
+    place=f"Motivation 1; {_LITERATURE}",
+    kind="addition",
+    needs=at_poster(SKEWED, *_COMPARED, ...),
+)
 def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
     """At skewed data, in every stored order of the categories, k-norm is closer to the true posterior than tailored
     mechanisms and all other noise on counts.
@@ -272,7 +311,12 @@ def k_norm_is_closest_at_skewed_data(look: Look) -> Finding:
     return _compare(look)
 
 
-@p0(place=f"Motivation 1; {_LITERATURE}", kind="addition", needs=at_poster(["random"], *_COMPARED, ...))
+@p0(
+    short="At random data, k-norm is on average closest to the true posterior.",
+    place=f"Motivation 1; {_LITERATURE}",
+    kind="addition",
+    needs=at_poster(["random"], *_COMPARED, ...),
+)
 def k_norm_is_closest_at_random_data(look: Look) -> Finding:
     """At Dirichlet-multinomial data of 3 categories, k-norm is on average closer to the true posterior than every other
     private mechanism with an exact mean.
@@ -292,6 +336,7 @@ def k_norm_is_closest_at_random_data(look: Look) -> Finding:
 
 
 @p0(
+    short="At very skewed data, tailored mechanisms have over twice the distance of k-norm.",
     place="Motivation 1, away from balanced data",
     kind="addition",
     needs=at_poster(SKEWED, "smooth", "varying-bound", "k-norm"),
@@ -322,6 +367,7 @@ def _spread(expected: xr.DataArray, name: str) -> float:
 
 
 @p0(
+    short="The accuracy of k-norm does not depend on the order of the categories.",
     place="Preliminary Experimental Results, the baseline",
     kind="addition",
     needs=at_poster(SKEWED, "k-norm", *_IN_ORDER),
@@ -343,6 +389,7 @@ _EXPONENTIAL = ("permute-and-flip", "permute-and-flip-exact", "global", "smooth-
 
 
 @p0(
+    short="Permute-and-flip is at least as accurate as the exponential mechanism.",
     place="Mechanism; McKenna & Sheldon 2020 for the first part",
     kind="addition",
     needs=at_poster(("k2", "k3"), *_EXPONENTIAL),

@@ -128,6 +128,7 @@ def _ahead_of_dimension(k: int, mechanism: str, model: str, label: str, correcti
         f"ahead-of-dimension-k{k}",
         "For n > 400, the smoothed mechanism is ahead of the Laplace baseline scaled to the dimension at all "
         f"distance quantiles ({model}).",
+        short=f"For n > 400, {mechanism} is ahead of Laplace noise at all quantiles ({k} categories).",
         place=f"Conclusion and Figure {label}",
         needs=at_poster([f"k{k}"], mechanism, "laplace-dimension", n=(500, ...)),
         erratum=Erratum(f"The same holds for the distribution of the distance ({k} categories).", correction),
@@ -146,13 +147,18 @@ ahead_of_dimension_k3 = _ahead_of_dimension(
 )
 
 
-@p0(place="Motivation 2", needs=at_poster(("k2", "k3"), "smooth", "global"))
+@p0(
+    short="Distances are stochastically smaller with smooth than with global sensitivity.",
+    place="Motivation 2",
+    needs=at_poster(("k2", "k3"), "smooth", "global"),
+)
 def smooth_ahead_of_global(look: Look) -> Finding:
     """Smooth sensitivity gives stochastically smaller distances than global sensitivity."""
     return _stochastically_smaller(look, "smooth", "global")
 
 
 @p0(
+    short="Noise tailored to the Hellinger distance beats noise scaled to the l1 norm.",
     place="Motivation 1",
     needs=at_poster(("k2", "k3"), "laplace", "smooth"),
     erratum=Erratum(
@@ -166,7 +172,11 @@ def ahead_of_histogram(look: Look) -> Finding:
     return correct(not nearer, nearer, f"{evidence}.")
 
 
-@claim(kind="self-check", also=EVERY_PANEL)
+@claim(
+    short="Probabilities of the bins sum to 1 and agree with the exact mean distance.",
+    kind="self-check",
+    also=EVERY_PANEL,
+)
 def distributions_are_whole(look: Look) -> Finding:
     """The probabilities of the bins sum to 1 and are consistent with the exact mean distance."""
     worst, n_distributions, n_outside = 0.0, 0, 0

@@ -112,7 +112,11 @@ def _list_nearest(nearest: xr.DataArray) -> str:
     )
 
 
-@claim(kind="self-check", needs=in_panels(_PANELS, mechanism=("optimal", ...)))
+@claim(
+    short="No private release has a smaller worst-case distance than the linear program.",
+    kind="self-check",
+    needs=in_panels(_PANELS, mechanism=("optimal", ...)),
+)
 @joined("Ratio of the worst case to that of optimal: {}.")
 def none_is_better(look: Look) -> Iterator[Finding]:
     """No private release of counts has a smaller worst-case distance than the solution of the linear program."""
@@ -127,6 +131,7 @@ def none_is_better(look: Look) -> Iterator[Finding]:
 
 
 @claim(
+    short="With two categories, post-processed geometric noise has the optimal worst case.",
     place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
     kind="addition",
     needs={"k2": {"mechanism": ("optimal", "geometric", ...), "prior": ("1:1",)}},
@@ -144,6 +149,7 @@ def geometric_is_nearest(look: Look) -> Finding:
 
 
 @claim(
+    short="The worst case of post-processed K-norm noise is within 2 or 3 % of the optimum.",
     place="Hardt & Talwar 2010 for the noise; Gupte & Sundararajan 2010 for two categories",
     kind="addition",
     needs={panel: {"mechanism": ("optimal", name, _SOLVED)} for panel, (name, _) in _NEAR.items()},
@@ -165,6 +171,7 @@ def k_norm_is_near_optimal(look: Look) -> Iterator[Finding]:
 
 
 @p0(
+    short="At the worst data set, tailored noise beats noise scaled to the l1 norm.",
     place="Motivation 1, judged by the worst case",
     needs=in_panels(_PANELS, mechanism=("optimal", "smooth-exact", *_NOISE, ...)),
     erratum=Erratum(

@@ -160,7 +160,11 @@ def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-@p0(place="Motivation 2", needs=_BETA_NEEDS)
+@p0(
+    short="The local sensitivity is largest at the edges, and very low away from them.",
+    place="Motivation 2",
+    needs=_BETA_NEEDS,
+)
 @joined("Local sensitivity. {}.")
 def largest_at_the_edge(look: Look) -> Iterator[Finding]:
     """The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low away from
@@ -190,7 +194,11 @@ def smooth_below_global(look: Look) -> Iterator[Finding]:
         )
 
 
-@claim(kind="self-check", needs={"beta": {}})
+@claim(
+    short="Smooth and varying sensitivity are between the local and the global one.",
+    kind="self-check",
+    needs={"beta": {}},
+)
 def bounds_in_order(look: Look) -> Finding:
     """The smooth and the varying sensitivity are between the local and the global sensitivity at every data set."""
     beta = look["beta"]
@@ -247,7 +255,11 @@ def _without_counterexample(
     return correct(False, not fails, f"{evidence} {added}")
 
 
-@p1(place="statement I", needs=_statements("I"))
+@p1(
+    short="Statement I: the distance between neighbours grows from the centre to the edges.",
+    place="statement I",
+    needs=_statements("I"),
+)
 def statement_1(look: Look) -> Finding:
     """For the prior Beta(1, 1) and n up to 2,000, H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored
     inequality holds for x <= x0.
@@ -271,6 +283,7 @@ def statement_1_below(look: Look) -> Finding:
 
 
 @p1(
+    short="Statement II: the local sensitivity is the step towards the nearer edge.",
     place="statement II",
     needs=_statements("II", "II-inside"),
     erratum=Erratum(
@@ -298,6 +311,7 @@ def statement_2_centre(look: Look) -> Finding:
 
 
 @p1(
+    short="Statement III: the local sensitivity is smallest at the centre x0 only.",
     place="statement III",
     needs=_statements("III"),
     erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),

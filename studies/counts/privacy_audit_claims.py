@@ -85,13 +85,19 @@ def _audit_guarantees(summaries: Summaries, status: Status) -> Finding:
     )
 
 
-@claim(kind="self-check", also=EVERY_PANEL)
+@claim(
+    short="The exact loss of every mechanism with a proved guarantee is within it.", kind="self-check", also=EVERY_PANEL
+)
 def guarantees_hold(look: Look) -> Finding:
     """The exact privacy loss of every mechanism with a proved guarantee is within that guarantee."""
     return _audit_guarantees(look, Status.PROVED)
 
 
-@claim(kind="self-check", also=EVERY_PANEL)
+@claim(
+    short="Mechanisms with smooth sensitivity keep their conjectured (epsilon, delta)-DP.",
+    kind="self-check",
+    also=EVERY_PANEL,
+)
 def conjectured_guarantees_hold(look: Look) -> Finding:
     """The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon,
     delta)-DP.
@@ -105,6 +111,7 @@ def conjectured_guarantees_hold(look: Look) -> Finding:
 
 
 @p0(
+    short="With smooth sensitivity, the mechanism is (1, 1e-8)-DP for Beta(1, 1), n = 100.",
     place="Mechanism",
     needs={"binomial": {"prior": "1:1", "n": 100, "epsilon": 1.0, "delta": 1e-8, "mechanism": "smooth"}},
     erratum=Erratum(
@@ -132,6 +139,7 @@ def local_is_not_private(look: Look) -> Finding:
 
 
 @p1(
+    short="With local sensitivity, the loss exceeds epsilon for Beta(1, 1) and n >= 4.",
     place="proof in section 1.2.2, with the prior of section 2.1",
     needs={"binomial": _LOCAL},
     leads=True,
@@ -154,7 +162,7 @@ def local_proof(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", also=EVERY_PANEL)
+@claim(short="Exactly calibrated mechanisms lose epsilon, and never more.", kind="self-check", also=EVERY_PANEL)
 @joined("Ratio of loss to epsilon: {}.")
 def calibrated_spend_all(look: Look) -> Iterator[Finding]:
     """The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it."""
@@ -165,7 +173,11 @@ def calibrated_spend_all(look: Look) -> Iterator[Finding]:
         yield verdict(holds, f"{name} {low:.6f} to {high:.6f} in {np.isfinite(shares).sum()} audits")
 
 
-@claim(kind="self-check", needs=in_panels(("binomial", "multinomial"), mechanism=("varying-bound", "varying")))
+@claim(
+    short="The loss of varying-bound, calibrated by a proved bound, is below epsilon.",
+    kind="self-check",
+    needs=in_panels(("binomial", "multinomial"), mechanism=("varying-bound", "varying")),
+)
 def bound_leaves_slack(look: Look) -> Finding:
     """The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon."""
     bound, varying = ([_share(ds.sel(mechanism=name)) for ds in look.values()] for name in ("varying-bound", "varying"))
@@ -179,7 +191,11 @@ def bound_leaves_slack(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", needs={"relations": {"relation": tuple(RELATIONS), "mechanism": (*FAMILIES, *MECHANISMS)}})
+@claim(
+    short="Noisy sums are private under both neighbouring relations, counts under one.",
+    kind="self-check",
+    needs={"relations": {"relation": tuple(RELATIONS), "mechanism": (*FAMILIES, *MECHANISMS)}},
+)
 def both_neighbouring_relations(look: Look) -> Finding:
     """Sums with Laplace noise are epsilon-DP under both neighbouring relations; releases of counts, which reveal n,
     under replacement only.

@@ -146,6 +146,7 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
     @claim(
         f"exact-methods-are-calibrated-{panel}",
         f"Posterior quantiles and ranks of the exact methods are uniform (panel {panel}).",
+        short=f"The exact methods are calibrated (panel {panel}).",
         needs={panel: {"n": (100, ...), "epsilon": (1.0, ...), "algorithm": methods}},
         kind="addition",
         min_trials=1_000,
@@ -160,6 +161,7 @@ def _calibrated(panel: str, methods: tuple[str, ...]) -> Claim:
 
 
 @claim(
+    short="Chains of the exact samplers are long enough, in all but a few trials.",
     kind="self-check",
     needs={"normal": {"n": (100, ...), "epsilon": (1.0, ...), "algorithm": ("data-augmentation",)}},
     also=_EXACT_METHODS,
@@ -182,6 +184,7 @@ def chains_are_long_enough(look: Look) -> Iterator[Finding]:
 
 
 @p4(
+    short="Gibbs with normal approximations is not calibrated for sparse data.",
     place="Algorithm 1",
     kind="addition",
     needs={"binomial": {"n": (100, 1_000, ...), "epsilon": (1.0, 3.0, ...), "algorithm": ("gibbs",)}},
@@ -203,6 +206,7 @@ def _scaled_distance(summary: xr.Dataset, method: str) -> xr.DataArray:
 
 
 @claim(
+    short="For the release y = 0, the exact methods draw from the exact posterior.",
     kind="addition",
     needs={"edge": {"n": (100, 1_000, ...), "algorithm": ("gibbs-exact", "data-augmentation")}},
     min_values=100 // TABULATED_EVERY,
@@ -216,6 +220,7 @@ def exact_at_the_edge(look: Look) -> Iterator[Finding]:
 
 
 @p4(
+    short="For the release y = 0, the error of Gibbs does not decrease with the records.",
     place="Algorithm 1",
     kind="addition",
     needs={"edge": {"n": (100, 1_000_000, ...), "algorithm": ("gibbs", "exact")}},
@@ -239,6 +244,7 @@ def _augmentation_is_exact(panel: str) -> Claim:
         f"augmentation-is-exact-{panel}",
         "Draws by data augmentation differ from the exact posterior by sampling error only, with records dropped "
         f"or clamped (panel {panel}).",
+        short=f"Data augmentation draws from the exact posterior (panel {panel}).",
         needs={panel: {"n": (10, 100), "outside": ("drop", "clamp"), "algorithm": ("data-augmentation", ...)}},
         kind="addition",
         min_values=1_000 // EXACT_EVERY,
@@ -286,7 +292,12 @@ def _suffices(look: Look, method: str, peer: str, noise_counts: bool) -> Finding
     )
 
 
-@p4(place="section 3.2", kind="addition", needs=_in_binomial("marginal", "exact"))
+@p4(
+    short="The marginal method is accurate if the noisy count has a variance of 20 or more.",
+    place="section 3.2",
+    kind="addition",
+    needs=_in_binomial("marginal", "exact"),
+)
 def normal_approximation_suffices(look: Look) -> Finding:
     """For a Beta prior, marginal is accurate on average over releases if n·E[θ(1 − θ)] + 2/ε² >= 20, the expected
     variance of the noisy count, and not always below.
@@ -294,7 +305,12 @@ def normal_approximation_suffices(look: Look) -> Finding:
     return _suffices(look, "marginal", "exact", noise_counts=True)
 
 
-@p4(place="Algorithm 1", kind="addition", needs=_in_binomial("gibbs", "gibbs-exact"))
+@p4(
+    short="Gibbs is accurate if n·E[θ(1 − θ)] >= 20, and not always below.",
+    place="Algorithm 1",
+    kind="addition",
+    needs=_in_binomial("gibbs", "gibbs-exact"),
+)
 def gibbs_needs_large_counts(look: Look) -> Finding:
     """For a Beta prior, gibbs is accurate on average over releases if n·E[θ(1 − θ)] >= 20, and not always below, also
     if the noise is large.
@@ -306,6 +322,7 @@ def _k_norm_is_narrower(panel: str) -> Claim:
     @p4(
         f"k-norm-is-narrower-{panel}",
         f"Posteriors given K-norm noise are narrower than given Laplace noise at equal epsilon (panel {panel}).",
+        short=f"K-norm noise gives narrower posteriors than Laplace (panel {panel}).",
         place="section 2",
         kind="addition",
         needs={panel: {"n": (100, ...), "noise": ("laplace", "k-norm"), "algorithm": ("exact",)}},

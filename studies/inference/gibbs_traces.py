@@ -61,7 +61,11 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-@p4(place="appendix", needs=in_panels(("binomial", "exponential"), iteration=_ITERATIONS))
+@p4(
+    short="The Gibbs samplers become stationary within a few hundred iterations.",
+    place="appendix",
+    needs=in_panels(("binomial", "exponential"), iteration=_ITERATIONS),
+)
 def forgets_its_start(look: Look) -> Finding:
     """The Gibbs samplers reach their stationary distribution within a few hundred iterations."""
     rhat = {name: float(diagnose_chains(summary["theta"].values[:, _N_BURN_IN:])[0]) for name, summary in look.items()}

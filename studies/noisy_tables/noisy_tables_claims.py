@@ -22,7 +22,12 @@ _G1: dict[str, Any] = {"leaves": "sparse", "noise_std": 5.0, "prior": "true"}
 _ADDED: dict[str, Any] = {"kind": "addition", "min_trials": 20, "level": two_sided_level(4)}
 
 
-@claim(kind="self-check", min_trials=20, needs=_CALIBRATED)
+@claim(
+    short="With the true prior, the exact posterior is calibrated at each level.",
+    kind="self-check",
+    min_trials=20,
+    needs=_CALIBRATED,
+)
 def exact_posteriors_are_calibrated(look: Look) -> Finding:
     """With the true prior, randomised quantiles of the exact posterior are uniform at each level, for every noise,
     format and mechanism of counts.
@@ -30,7 +35,12 @@ def exact_posteriors_are_calibrated(look: Look) -> Finding:
     return together([uniform({name: look.select(name)["pit_p"] for name in _CALIBRATED}, 1e-3)])
 
 
-@claim(**_ADDED, leads=True, needs={"tree": {"algorithm": ("tree", "least-squares"), "part": "leaf below 20", **_G1}})
+@claim(
+    short="In sparse leaves, exact intervals are 25 % narrower than those of least squares.",
+    **_ADDED,
+    leads=True,
+    needs={"tree": {"algorithm": ("tree", "least-squares"), "part": "leaf below 20", **_G1}},
+)
 def narrower_in_small_cells(look: Look) -> Finding:
     """In sparse leaves with fewer than 20 records, 95 % intervals of the exact posterior with the true prior are at
     least 25 % narrower than those of least squares.
@@ -41,7 +51,11 @@ def narrower_in_small_cells(look: Look) -> Finding:
     return replace(finding, evidence=f"{finding.evidence} The exact posterior covers {covered:.1%} of these leaves.")
 
 
-@claim(**_ADDED, needs={"tree": {"algorithm": ("tree", "least-squares-clipped"), "part": "leaf", **_G1}})
+@claim(
+    short="In sparse leaves, the posterior mean has 5 % less error than clipping at 0.",
+    **_ADDED,
+    needs={"tree": {"algorithm": ("tree", "least-squares-clipped"), "part": "leaf", **_G1}},
+)
 def smaller_error_than_clipping(look: Look) -> Finding:
     """In sparse leaves, the posterior mean with the true prior has at most 95 % of the root mean squared error of least
     squares clipped at 0.
@@ -52,7 +66,11 @@ def smaller_error_than_clipping(look: Look) -> Finding:
     return decide(*below(0.95**2, (ratio, error), look.critical(4)), evidence)
 
 
-@claim(**_ADDED, needs={"tree": {"algorithm": ("tree", "leaf"), "part": ("county", "state"), **_G1}})
+@claim(
+    short="Given the whole table, intervals of counties and states are 5 % narrower.",
+    **_ADDED,
+    needs={"tree": {"algorithm": ("tree", "leaf"), "part": ("county", "state"), **_G1}},
+)
 def levels_inform_each_other(look: Look) -> Finding:
     """In sparse tables, 95 % intervals of counties and states given the whole table are at least 5 % narrower than
     given the value of the node alone.
@@ -60,7 +78,11 @@ def levels_inform_each_other(look: Look) -> Finding:
     return smaller(look.select("tree"), "width", "tree", "leaf", look.critical(4), 0.95)
 
 
-@claim(**_ADDED, needs={"tree": {"algorithm": "tree", "part": "leaf below 20", **_G1, "prior": "wrong"}})
+@claim(
+    short="A prior with a wrong mean and a wrong shape undercovers sparse leaves.",
+    **_ADDED,
+    needs={"tree": {"algorithm": "tree", "part": "leaf below 20", **_G1, "prior": "wrong"}},
+)
 def wrong_prior_undercovers(look: Look) -> Finding:
     """A prior with twice the true mean and five times the true shape undercovers sparse leaves with fewer than 20
     records.
@@ -73,7 +95,11 @@ _SIZES = ("0", "1 to 19", "20 to 199", "200 or more")
 _RIVALS = ("tree", "least-squares-clipped")
 
 
-@claim(**_ADDED, needs={"contingency": {"algorithm": _RIVALS, "noise_std": 5.0, "part": _SIZES}})
+@claim(
+    short="On Adult, intervals given a fitted prior cover at least 93 % of the cells.",
+    **_ADDED,
+    needs={"contingency": {"algorithm": _RIVALS, "noise_std": 5.0, "part": _SIZES}},
+)
 def fitted_prior_covers_real_counts(look: Look) -> Finding:
     """On Adult, 95 % intervals given a fitted prior cover at least 93 % of the cells of each size, and small cells 5 %
     more narrowly than clipped least squares.
@@ -90,7 +116,11 @@ _SUPPRESSED: dict[str, Any] = {"published": "suppressed", "noise_std": 2.0, "par
 _READINGS = ("tree", "published")
 
 
-@claim(**_ADDED, needs={"formats": {"algorithm": _READINGS, **_IN_LEAVES}})
+@claim(
+    short="Intervals that ignore rounding cover fewer leaves than the exact posterior.",
+    **_ADDED,
+    needs={"formats": {"algorithm": _READINGS, **_IN_LEAVES}},
+)
 def formats_belong_in_the_likelihood(look: Look) -> Finding:
     """If values are rounded to multiples of 5, intervals that ignore the rounding cover at least 2 percentage points
     fewer leaves than the exact posterior.
@@ -104,7 +134,11 @@ def formats_belong_in_the_likelihood(look: Look) -> Finding:
     )
 
 
-@claim(**_ADDED, needs={"formats": {"algorithm": _READINGS, **_SUPPRESSED}})
+@claim(
+    short="Intervals that use the suppression of small values are 20 % narrower.",
+    **_ADDED,
+    needs={"formats": {"algorithm": _READINGS, **_SUPPRESSED}},
+)
 def suppression_informs(look: Look) -> Finding:
     """If values below 5 are suppressed, 95 % intervals of leaves with fewer than 20 records are at least 20 % narrower
     than if they were treated as missing.
@@ -116,6 +150,7 @@ _NOISES = ("k-norm", "geometric")
 
 
 @claim(
+    short="K-norm intervals are 3 % narrower than geometric ones with 10 categories.",
     **_ADDED,
     needs={"mechanisms": {"algorithm": "tree", "epsilon": 1.0, "part": "all", "k": (10, 100), "noise": _NOISES}},
 )

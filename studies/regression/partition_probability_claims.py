@@ -79,7 +79,11 @@ _NORMALITY = ("normality", "normality-corrected")
 _FISHER = ("fisher", "fisher-corrected")
 
 
-@p2(place="section 3.1.1, Figure 3.1", needs=_default(("full", *_with_noiseless(*_NORMALITY))))
+@p2(
+    short="Normality method: mean probabilities are similar to those given all rows.",
+    place="section 3.1.1, Figure 3.1",
+    needs=_default(("full", *_with_noiseless(*_NORMALITY))),
+)
 def means_agree_normality(look: Look) -> Finding:
     """The mean probabilities given all rows, by the normality method without noise, and with noise are similar at every
     cutoff.
@@ -87,7 +91,11 @@ def means_agree_normality(look: Look) -> Finding:
     return _means_agree(look["default"], *_NORMALITY)
 
 
-@p2(place="section 3.2.1, Figure 3.3", needs=_default(("full", *_with_noiseless(*_FISHER))))
+@p2(
+    short="-2 log p method: mean probabilities are similar to those given all rows.",
+    place="section 3.2.1, Figure 3.3",
+    needs=_default(("full", *_with_noiseless(*_FISHER))),
+)
 def means_agree_fisher(look: Look) -> Finding:
     """The mean probabilities given all rows, by the -2 log p method without noise, and with noise are similar at every
     cutoff.
@@ -95,7 +103,11 @@ def means_agree_fisher(look: Look) -> Finding:
     return _means_agree(look["default"], *_FISHER)
 
 
-@p2(place="section 3.1.1, Figure 3.2", needs=_default(["normality-noiseless"]))
+@p2(
+    short="Below the true slope, the normality method overestimates; above, the opposite.",
+    place="section 3.1.1, Figure 3.2",
+    needs=_default(["normality-noiseless"]),
+)
 def normality_over_then_under(look: Look) -> Finding:
     """The normality method overestimates probabilities below the true slope and underestimates them above it."""
     normality = look["default"].sel(algorithm="normality-noiseless")
@@ -105,6 +117,7 @@ def normality_over_then_under(look: Look) -> Finding:
 
 
 @claim(
+    short="With the factor sqrt(2M), the normality method has bias <= .006 at every cutoff.",
     kind="addition",
     needs=_default(_with_noiseless(*_NORMALITY)),
     erratum=Erratum(
@@ -145,7 +158,11 @@ _EXPECTED_SLOPES = {
 }
 
 
-@claim(kind="addition", needs=_default(_EXPECTED_SLOPES))
+@claim(
+    short="Scores change by 1/sqrt(2) (normality), .90 (-2 log p) and 1 (corrected).",
+    kind="addition",
+    needs=_default(_EXPECTED_SLOPES),
+)
 @joined(f"{{}}; deviations of at most {_SLOPE} are allowed.")
 def slopes_of_scores(look: Look) -> Iterator[Finding]:
     """The score changes by 1/sqrt(2) for the normality method, .90 for -2 log p and 1 for the corrected ones, if the
@@ -166,7 +183,11 @@ def slopes_of_scores(look: Look) -> Iterator[Finding]:
 _VARYING = ("normality-noiseless", "normality", "fisher-noiseless", "fisher")
 
 
-@p2(place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4", needs=_default(_VARYING))
+@p2(
+    short="Differences from all rows vary most at cutoffs near the true slope.",
+    place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4",
+    needs=_default(_VARYING),
+)
 @joined(f"Standard deviation of the differences at cutoffs {listed(_CUTOFFS, 'g')}: {{}}.")
 def largest_near_the_truth(look: Look) -> Iterator[Finding]:
     """The differences from the probabilities given all rows vary most at cutoffs near the true slope."""
@@ -204,6 +225,7 @@ _AUDITED = ("normality", "fisher-published", "fisher")
 
 
 @p2(
+    short="Noise of scale -2 ln p*/(M epsilon) makes the -2 log p method private.",
     place="section 3.2",
     needs={"audit": {"algorithm": _AUDITED}},
     leads=True,
@@ -228,6 +250,7 @@ _AT_THE_SLOPE = ("normality-noiseless", "normality-corrected-noiseless", "fisher
 
 
 @p2(
+    short="With g = the rows of the partition, partitions agree with all rows.",
     place="sections 3.1.1 and 3.2.1",
     needs=in_panels(("default", "zellner-partition"), cutoff=(0.0, ...), algorithm=("full", *_AT_THE_SLOPE)),
     erratum=Erratum(

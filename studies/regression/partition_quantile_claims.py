@@ -62,7 +62,11 @@ def _gain(ds: xr.Dataset) -> Finding:
     )
 
 
-@p2(place="section 4.1, Figure 4.1", needs=_at_every_p("full", "quantile", "quantile-noiseless"))
+@p2(
+    short="Mean quantiles with and without partitions and noise are similar at every p.",
+    place="section 4.1, Figure 4.1",
+    needs=_at_every_p("full", "quantile", "quantile-noiseless"),
+)
 def means_agree(look: Look) -> Finding:
     """The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p."""
     default = look["default"]
@@ -82,7 +86,11 @@ def means_agree(look: Look) -> Finding:
     )
 
 
-@p2(place="section 4.1, Figure 4.2", needs=_at_every_p("quantile-noiseless"))
+@p2(
+    short="Differences of quantiles from partitions have no clear pattern.",
+    place="section 4.1, Figure 4.2",
+    needs=_at_every_p("quantile-noiseless"),
+)
 def partitions_have_no_pattern(look: Look) -> Finding:
     """Differences between quantiles given all rows and quantiles from partitions have no clear pattern."""
     ds = look["default"].sel(algorithm="quantile-noiseless")
@@ -112,7 +120,11 @@ def reasonably_accurate(look: Look) -> Finding:
 _SHARED = ("quantile", "quantile-noiseless")
 
 
-@claim(kind="addition", needs=_at_every_p(*_SHARED, panels=("default", "half-share")))
+@claim(
+    short="With bounds around 0, quantiles are inaccurate for both values of theta.",
+    kind="addition",
+    needs=_at_every_p(*_SHARED, panels=("default", "half-share")),
+)
 @joined()
 def no_share_helps(look: Look) -> Iterator[Finding]:
     """With bounds around 0, quantiles are inaccurate for both values of theta: bounds of most quantiles are too wide,
@@ -130,7 +142,11 @@ def no_share_helps(look: Look) -> Iterator[Finding]:
         )
 
 
-@p2(place="chapter 4", needs={"audit": {"algorithm": "quantile"}})
+@p2(
+    short="The search for bounds and the mean lose at most epsilon_1 + epsilon_2.",
+    place="chapter 4",
+    needs={"audit": {"algorithm": "quantile"}},
+)
 def bounds_are_private(look: Look) -> Finding:
     """The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most
     epsilon_1 + epsilon_2.
@@ -151,7 +167,11 @@ def bounds_are_private(look: Look) -> Finding:
 _CENTRED = ("quantile", "quantile-centred")
 
 
-@p2(place="chapter 5 (future work)", needs=_at_every_p(*_CENTRED))
+@p2(
+    short="A private centre of the quantiles gives tighter bounds and less noise.",
+    place="chapter 5 (future work)",
+    needs=_at_every_p(*_CENTRED),
+)
 def centre_first(look: Look) -> Finding:
     """Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise."""
     return _gain(look["default"])
@@ -163,7 +183,11 @@ def centre_first_is_accurate(look: Look) -> Finding:
     return _accuracy(look, "quantile-centred")
 
 
-@claim(kind="self-check", needs=_at_every_p(*_CENTRED, panels=("abalone",)))
+@claim(
+    short="A private centre gives tighter bounds and less noise on real rows (abalone).",
+    kind="self-check",
+    needs=_at_every_p(*_CENTRED, panels=("abalone",)),
+)
 def centre_first_abalone(look: Look) -> Finding:
     """Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows
     (abalone).

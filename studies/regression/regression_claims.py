@@ -21,7 +21,11 @@ def _calibrated(ds: xr.Dataset) -> Finding:
 _EXACT = ("normal-covariates", "normal-covariates-k-norm", "noise-aware", "data-augmentation")
 
 
-@claim(kind="self-check", needs={"calibration": {"algorithm": _EXACT}})
+@claim(
+    short="Each exact method is calibrated for records of its own model.",
+    kind="self-check",
+    needs={"calibration": {"algorithm": _EXACT}},
+)
 def own_models_are_calibrated(look: Look) -> Finding:
     """For records of its own joint model, each exact method has uniform posterior quantiles for each parameter, at
     every n and track.
@@ -29,13 +33,18 @@ def own_models_are_calibrated(look: Look) -> Finding:
     return _calibrated(look.select("calibration"))
 
 
-@claim(kind="self-check", needs={"augmentation": {"algorithm": ("data-augmentation",)}})
+@claim(
+    short="Data augmentation is calibrated for 1,000 clamped normal records.",
+    kind="self-check",
+    needs={"augmentation": {"algorithm": ("data-augmentation",)}},
+)
 def augmentation_is_calibrated(look: Look) -> Finding:
     """For 1,000 clamped normal records, data-augmentation has uniform posterior quantiles for each parameter."""
     return _calibrated(look.select("augmentation"))
 
 
 @claim(
+    short="The published Gibbs sampler is calibrated for normal statistics, at n = 10.",
     **_PAPER,
     needs={"calibration": {"algorithm": ("noise-aware-published",), "n": (10,)}},
     erratum=Erratum(
@@ -55,7 +64,12 @@ def published_sampler_is_calibrated(look: Look) -> Finding:
 _REPAIRS = ("noise-aware-redrawn", "noise-aware-uncorrected")
 
 
-@claim(**_PAPER, kind="addition", needs={"calibration": {"algorithm": _REPAIRS, "n": (10,)}})
+@claim(
+    short="At n = 10, correcting the conjugate draw alone calibrates the sampler.",
+    **_PAPER,
+    kind="addition",
+    needs={"calibration": {"algorithm": _REPAIRS, "n": (10,)}},
+)
 def conjugate_draw_is_the_wrong_step(look: Look) -> Finding:
     """At n = 10, the sampler is calibrated if only its conjugate draw is corrected, and not if only its rejection of
     indefinite statistics is.
@@ -86,6 +100,7 @@ def _undercovers(look: Look, method: str) -> Finding:
 
 
 @claim(
+    short="Intervals that ignore the noise undercover the slope, at n = 100 and ε = 1.",
     **_PAPER,
     level=two_sided_level(4),
     needs=_one_method("naive", n=100, records="inside", component="slope-1"),
@@ -95,7 +110,11 @@ def naive_undercovers(look: Look) -> Finding:
     return _undercovers(look, "naive")
 
 
-@claim(**_ADDED, needs=_one_method("normal-covariates", n=100_000, records="clamped", component="variance"))
+@claim(
+    short="If many records are clamped, a model without bounds undercovers the variance.",
+    **_ADDED,
+    needs=_one_method("normal-covariates", n=100_000, records="clamped", component="variance"),
+)
 def clamping_belongs_in_the_model(look: Look) -> Finding:
     """If many records are clamped, normal-covariates, whose model has no bounds, undercovers the error variance, at n =
     100,000 and ε = 1.
@@ -118,6 +137,7 @@ def _smaller(look: Look, first: str, second: str, factor: float = 1) -> Finding:
 
 
 @claim(
+    short="With 5 covariates, K-norm noise gives better intervals than Laplace noise.",
     **_ADDED,
     needs=_two_methods("normal-covariates-k-norm", "normal-covariates", 10_000, panel="five-features"),
 )
@@ -128,7 +148,11 @@ def k_norm_saves_in_five_dimensions(look: Look) -> Finding:
     return _smaller(look, "normal-covariates-k-norm", "normal-covariates")
 
 
-@claim(**_ADDED, needs=_two_methods("normal-covariates", "normal-covariates-k-norm", 100))
+@claim(
+    short="With one covariate, K-norm noise saves at most a fifth of the interval score.",
+    **_ADDED,
+    needs=_two_methods("normal-covariates", "normal-covariates-k-norm", 100),
+)
 def k_norm_saves_little_with_one(look: Look) -> Finding:
     """With one covariate, K-norm noise gives the slope no smaller a mean interval score than 0.8 of that of Laplace
     noise in the same box, at n = 100 and ε = 1.
@@ -136,7 +160,11 @@ def k_norm_saves_little_with_one(look: Look) -> Finding:
     return _smaller(look, "normal-covariates", "normal-covariates-k-norm", factor=1.25)
 
 
-@claim(**_ADDED, needs=_two_methods("normal-covariates", "adassp", 1_000, "approximate"))
+@claim(
+    short="At n = 1,000, normal-covariates has better slope intervals than adassp.",
+    **_ADDED,
+    needs=_two_methods("normal-covariates", "adassp", 1_000, "approximate"),
+)
 def posterior_beats_bootstrap(look: Look) -> Finding:
     """On the approximate track at n·ε = 1,000, normal-covariates has a smaller mean interval score of the slope than
     adassp, at n = 1,000 and ε = 1.
@@ -144,7 +172,11 @@ def posterior_beats_bootstrap(look: Look) -> Finding:
     return _smaller(look, "normal-covariates", "adassp")
 
 
-@claim(**_ADDED, needs=_two_methods("normal-covariates", "dp-gd", 100, "approximate"))
+@claim(
+    short="At n = 100, normal-covariates has better slope intervals than dp-gd.",
+    **_ADDED,
+    needs=_two_methods("normal-covariates", "dp-gd", 100, "approximate"),
+)
 def posterior_wins_with_few_records(look: Look) -> Finding:
     """On the approximate track at n·ε = 100, normal-covariates has a smaller mean interval score of the slope than
     dp-gd, at n = 100 and ε = 1.
@@ -152,7 +184,11 @@ def posterior_wins_with_few_records(look: Look) -> Finding:
     return _smaller(look, "normal-covariates", "dp-gd")
 
 
-@claim(**_ADDED, needs=_two_methods("dp-gd", "normal-covariates", 10_000, "approximate"))
+@claim(
+    short="At n = 10,000, dp-gd has better slope intervals than normal-covariates.",
+    **_ADDED,
+    needs=_two_methods("dp-gd", "normal-covariates", 10_000, "approximate"),
+)
 def descent_wins_with_many_records(look: Look) -> Finding:
     """On the approximate track at n = 10,000 and ε = 1, dp-gd, which adapts to the records, has a smaller mean interval
     score of the slope than normal-covariates.
@@ -160,7 +196,12 @@ def descent_wins_with_many_records(look: Look) -> Finding:
     return _smaller(look, "dp-gd", "normal-covariates")
 
 
-@claim(**_ADDED, leads=True, needs=_two_methods("normal-covariates", "naive", 1_000))
+@claim(
+    short="At n = 1,000, modelling the noise gives better intervals than ignoring it.",
+    **_ADDED,
+    leads=True,
+    needs=_two_methods("normal-covariates", "naive", 1_000),
+)
 def ignoring_noise_costs(look: Look) -> Finding:
     """On the pure track at n = 1,000 and ε = 1, normal-covariates has a smaller mean interval score of the slope than
     the posterior that ignores the noise.
@@ -169,6 +210,7 @@ def ignoring_noise_costs(look: Look) -> Finding:
 
 
 @claim(
+    short="If records fill a tenth of the ranges, normal-covariates still covers.",
     **_ADDED,
     needs=_one_method("normal-covariates", "ranges", n=100_000, range_factor=10.0, component=("slope-1", "variance")),
 )
@@ -183,6 +225,7 @@ def wide_ranges_are_covered(look: Look) -> Finding:
 
 
 @claim(
+    short="If records fill a tenth of the ranges, the published sampler undercovers.",
     **_ADDED,
     needs=_one_method(
         "noise-aware-published", "ranges", n=100_000, range_factor=10.0, place="middle", component="slope-1"
@@ -196,6 +239,7 @@ def conjugate_prior_needs_narrow_ranges(look: Look) -> Finding:
 
 
 @claim(
+    short="On abalone and adult, normal-covariates covers the slopes without privacy.",
     **_ADDED,
     needs={
         "real-two": {

@@ -200,7 +200,12 @@ def _not_worse(look: Look, method: str, others: Sequence[str], most: float = mat
         yield decide(*at_most(_MARGIN, (gaps, errors), _DECIDING), f"{panel} {highest(gaps, '+.4f')}")
 
 
-@claim(kind="addition", min_trials=10, needs=_at_budgets(_ONE, *_MANY, most=1.0))
+@claim(
+    short="At epsilon <= 1, one draw predicts test records as well as several.",
+    kind="addition",
+    min_trials=10,
+    needs=_at_budgets(_ONE, *_MANY, most=1.0),
+)
 def one_draw_at_small_budgets(look: Look) -> Finding:
     """At epsilon <= 1, one draw (langevin-last) predicts test records as well, within 0.01 nat, as several draws with a
     divided budget and chains of all states.
@@ -209,6 +214,7 @@ def one_draw_at_small_budgets(look: Look) -> Finding:
 
 
 @claim(
+    short="At epsilon = 10, a Langevin chain represents the posterior better than one draw.",
     kind="addition",
     min_trials=10,
     leads=True,
@@ -233,7 +239,12 @@ def many_draws_at_large_budgets(look: Look) -> Iterator[Finding]:
         yield decide(*below(0.0, less, _DECIDING), f"{panel} {shown} (smallest: {', '.join(winners)})")
 
 
-@claim(kind="addition", min_trials=10, needs=_at_budgets(_ONE, _EXACT))
+@claim(
+    short="A finite Langevin chain predicts as well as an exact draw of equal privacy.",
+    kind="addition",
+    min_trials=10,
+    needs=_at_budgets(_ONE, _EXACT),
+)
 def finite_chain_suffices(look: Look) -> Finding:
     """The last iterate of a finite Langevin chain predicts test records at least as well, within 0.01 nat, as an
     exact draw with the same guarantee (glm-gdp).
@@ -241,7 +252,12 @@ def finite_chain_suffices(look: Look) -> Finding:
     return _not_worse(look, _ONE, (_EXACT,))
 
 
-@claim(kind="addition", min_trials=10, needs=_at_budgets(_EXACT, "glm-diffused", "glm-concentrated"))
+@claim(
+    short="Draws calibrated by Gaussian DP predict as well as those by Rényi DP.",
+    kind="addition",
+    min_trials=10,
+    needs=_at_budgets(_EXACT, "glm-diffused", "glm-concentrated"),
+)
 def gaussian_calibration(look: Look) -> Finding:
     """At equal (epsilon, delta), a draw calibrated by Gaussian DP predicts as well, within 0.01 nat, as draws
     calibrated by Rényi DP (Algorithms 4 and 5).
@@ -250,6 +266,7 @@ def gaussian_calibration(look: Look) -> Finding:
 
 
 @claim(
+    short="At epsilon <= 1, no chain has enough effective draws for intervals.",
     kind="addition",
     min_trials=0,
     needs=in_panels(LABELS, epsilon=_EPSILONS[:3], mechanism=("langevin",)),
@@ -270,6 +287,7 @@ def no_intervals(look: Look) -> Iterator[Finding]:
 
 
 @claim(
+    short="Where the planner allows intervals, those of Langevin chains cover 90 %.",
     kind="addition",
     min_trials=20,
     needs={"simulated": {"beta": (0.1, ...), "epsilon": (10.0, ...), "mechanism": ("langevin",)}},
@@ -294,7 +312,12 @@ def coverage_where_planned(look: Look) -> Finding:
 _STEP_NEEDS: dict[str, Any] = {"step-size": {"model": ("quadratic", "logistic"), "step": (0.05, 0.5, 0.8, ...)}}
 
 
-@claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
+@claim(
+    short="Effective draws of Langevin chains equal their forecast within 10 %.",
+    kind="self-check",
+    min_trials=5,
+    needs=_STEP_NEEDS,
+)
 def effective_draws(look: Look) -> Finding:
     """Effective draws of Langevin chains equal their forecast within 10 % on quadratic potentials, and on logistic ones
     are at most that of the largest curvature.
@@ -310,7 +333,12 @@ def effective_draws(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", min_trials=5, needs=_STEP_NEEDS)
+@claim(
+    short="The standard deviation of Langevin iterates grows with the step as derived.",
+    kind="self-check",
+    min_trials=5,
+    needs=_STEP_NEEDS,
+)
 def bias_grows_with_the_step(look: Look) -> Finding:
     """The standard deviation of Langevin iterates grows with the step: by (1 - step·curvature/4)^(-1/2) within 2 % on
     quadratics, by at most that on logistic ones.

@@ -25,6 +25,7 @@ def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
 
 
 @p3(
+    short="Posterior draws and Algorithms 4 and 5 have the stated Rényi guarantees.",
     place="Theorems 16 and 17",
     needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
 )
@@ -68,6 +69,7 @@ def bound_is_tight(look: Look) -> Finding:
 
 
 @p3(
+    short="Theorem 16 also holds for probit and complementary log-log regression.",
     place="section 4.1, example",
     needs={"links": {"order": (1.0, ...), "n": (1, ...), "link": LINKS}},
     leads=True,
@@ -104,6 +106,7 @@ def links_satisfy_the_theorems(look: Look) -> Finding:
 
 
 @claim(
+    short="Divergences are infinite at large orders with probit and log-log links.",
     kind="self-check",
     needs={
         "links": {
@@ -141,6 +144,7 @@ def published_loss(ds: xr.Dataset) -> xr.DataArray:
 
 
 @p3(
+    short="The privacy loss of one posterior sample (OPS) is up to 4c²ρ/beta.",
     place="section 5.2, after Wang, Fienberg & Smola 2015",
     needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000, ...), "beta": (0.001, 10.0, ...)}},
     kind="addition",
@@ -165,6 +169,7 @@ def ops_loss(look: Look) -> Finding:
 
 
 @p3(
+    short="Sampling the whole space has a better Rényi guarantee than OPS for λ <= 2n/ρ.",
     place="section 5.2",
     needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000, ...), "beta": (0.001, 10.0, ...)}},
     erratum=Erratum(
@@ -194,7 +199,11 @@ def better_than_ops(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}})
+@claim(
+    short="Stated divergences of the samplers are exact maxima over all neighbours.",
+    kind="self-check",
+    needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
+)
 @joined("Relative difference between the stated and the largest divergence over all neighbours: {}.")
 def suprema_are_exact(look: Look) -> Iterator[Finding]:
     """The stated divergence of the samplers for exponential families is the exact maximum over all neighbours."""
@@ -214,6 +223,7 @@ def suprema_are_exact(look: Look) -> Iterator[Finding]:
 
 
 @p3(
+    short="Gaussian noise of variance λ/epsilon has Rényi divergence epsilon at order λ.",
     place="section 5.1",
     needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30, ...)}},
     erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),

@@ -168,7 +168,11 @@ _CURVES = in_panels(
 """Needs of all claims about curves: the published values in both panels."""
 
 
-@p3(place="section 5.1 and Corollary 1", needs=_CURVES)
+@p3(
+    short="Direct sampling is Rényi private only at orders below 1 + min(prior).",
+    place="section 5.1 and Corollary 1",
+    needs=_CURVES,
+)
 @joined(
     "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and infinite "
     "above. Asymptotes, with coefficients in parentheses: {}."
@@ -188,7 +192,7 @@ def vertical_asymptotes(look: Look) -> Iterator[Finding]:
         yield verdict(holds, f"{name} at orders {', '.join(places)}")
 
 
-@p3(place="section 5.1", needs=_CURVES)
+@p3(short="As the coefficients r and m decrease, epsilon decreases at each order.", place="section 5.1", needs=_CURVES)
 @joined("From the smallest to the largest coefficient: {}.")
 def smaller_is_more_private(look: Look) -> Iterator[Finding]:
     """As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders."""
@@ -203,6 +207,7 @@ def smaller_is_more_private(look: Look) -> Iterator[Finding]:
 
 
 @p3(
+    short="The supremum over neighbours is reached at a corner.",
     place="Corollary 2",
     needs=_CURVES,
     erratum=Erratum(
@@ -233,6 +238,7 @@ def corners_are_the_supremum(look: Look) -> Finding:
 
 
 @claim(
+    short="Published bounds of the Dirichlet mechanism hold, and are over twice the exact.",
     kind="addition",
     needs={
         "dirichlet-bounds": {

@@ -214,6 +214,7 @@ def _beats(look: Look, measure: str, pairs: Pairs) -> Iterator[Finding]:
 @claim(
     "converged",
     f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
+    short="Every chain has converged, and has enough effective draws.",
     kind="self-check",
     place="P3 uses 1,000 steps without a diagnostic",
     needs=in_panels((*LABELS, "abalone-splits", "abalone-strong")),
@@ -235,7 +236,12 @@ _ALL_OPS: Pairs = tuple(product(_SAMPLERS, _OPS))
 _OWN: Pairs = (("glm-diffused", "glm-concentrated"),)
 
 
-@p3(place="section 5.2, Figure 3", min_trials=_REPEATS, needs=_of_pairs(_PUBLISHED_OPS))
+@p3(
+    short="Algorithms 4 and 5 have a lower test error than one posterior sample (OPS).",
+    place="section 5.2, Figure 3",
+    min_trials=_REPEATS,
+    needs=_of_pairs(_PUBLISHED_OPS),
+)
 def beats_ops(look: Look) -> Finding:
     """Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data
     sets.
@@ -243,7 +249,12 @@ def beats_ops(look: Look) -> Finding:
     return _beats(look, "test_error", _PUBLISHED_OPS)
 
 
-@claim(kind="self-check", min_trials=_REPEATS, needs=_of_pairs(_BETTER_OPS))
+@claim(
+    short="Algorithms 4 and 5 have a lower test error than improved variants of OPS.",
+    kind="self-check",
+    min_trials=_REPEATS,
+    needs=_of_pairs(_BETTER_OPS),
+)
 def beats_better_ops(look: Look) -> Finding:
     """Algorithms 4 and 5 have a lower test error than OPS with twice the power (ops-tight), and than OPS with the same
     Rényi guarantee by its pure one (ops-renyi).
@@ -274,6 +285,7 @@ def diffused_beats_concentrated_in_likelihood(look: Look) -> Finding:
 
 
 @claim(
+    short="Comparisons on one split of Abalone also hold over random splits.",
     kind="self-check",
     min_trials=_REPEATS,
     needs=_ends(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),

@@ -68,7 +68,11 @@ def _named_by_order(values: xr.DataArray, names: tuple[str, ...], form: str) -> 
     )
 
 
-@p3(place="section 5.1", needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN))
+@p3(
+    short="At order 2, the proposed posteriors are exact where direct sampling suffices.",
+    place="section 5.1",
+    needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN),
+)
 def direct_is_reached(look: Look) -> Finding:
     """At order 2 the diffused and the concentrated posterior have divergence zero where direct sampling suffices, and
     the Gaussian mechanism always a positive one.
@@ -85,7 +89,11 @@ def direct_is_reached(look: Look) -> Finding:
     )
 
 
-@p3(place="section 5.1", needs=_needs("kl", *_PROPOSED, "gaussian"))
+@p3(
+    short="At order 15, only the divergence of the Gaussian mechanism approaches 0.",
+    place="section 5.1",
+    needs=_needs("kl", *_PROPOSED, "gaussian"),
+)
 def bounded_away(look: Look) -> Finding:
     """At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while that of
     the Gaussian mechanism approaches 0.
@@ -105,7 +113,11 @@ def bounded_away(look: Look) -> Finding:
     )
 
 
-@p3(place="section 5.1", needs=_needs("kl", "diffused"))
+@p3(
+    short="As epsilon tends to 0, the diffused posterior tends to the prior.",
+    place="section 5.1",
+    needs=_needs("kl", "diffused"),
+)
 def diffused_degrades_to_the_prior(look: Look) -> Finding:
     """As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence."""
     summary = _by_epsilon(look, "kl")
@@ -119,7 +131,11 @@ def diffused_degrades_to_the_prior(look: Look) -> Finding:
     )
 
 
-@p3(place="section 5.1", needs=_needs("kl", "concentrated"))
+@p3(
+    short="As epsilon tends to 0, the concentrated posterior tends to a point mass.",
+    place="section 5.1",
+    needs=_needs("kl", "concentrated"),
+)
 def concentrated_degrades_to_a_point(look: Look) -> Finding:
     """As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence."""
     divergences = _by_epsilon(look, "kl")["kl"].sel(mechanism="concentrated")
@@ -132,7 +148,11 @@ def concentrated_degrades_to_a_point(look: Look) -> Finding:
     )
 
 
-@p3(place="section 5.1", needs=_needs("kl", *_GAUSSIAN))
+@p3(
+    short="As epsilon tends to 0, the Gaussian mechanism becomes bimodal.",
+    place="section 5.1",
+    needs=_needs("kl", *_GAUSSIAN),
+)
 def gaussian_is_bimodal(look: Look) -> Finding:
     """As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the counts."""
     ends = _by_epsilon(look, "kl")[["mass_at_zero", "mass_at_n"]].to_array("end").sel(mechanism=list(_GAUSSIAN))
@@ -150,6 +170,7 @@ def gaussian_is_bimodal(look: Look) -> Finding:
 
 
 @claim(
+    short="Calibrated mechanisms spend epsilon; with the published variance, half of it.",
     kind="self-check",
     place="P3 uses twice the variance that (order, epsilon)-RDP needs",
     needs=_needs("kl", "direct", *_PROPOSED, *_GAUSSIAN),
@@ -182,15 +203,15 @@ def _winners(values: xr.DataArray, names: tuple[str, ...]) -> list[tuple[float, 
 
 
 _MEASURES = {
-    "kl": ("kl", "kl", "divergence of the posterior"),
-    "nll": ("loglik", "expected_nll", "expected loss on held-out records"),
+    "kl": ("kl", "kl", "divergence of the posterior", "divergence"),
+    "nll": ("loglik", "expected_nll", "expected loss on held-out records", "loss"),
 }
-"""Label -> panel, measure, and its meaning."""
+"""Label -> panel, measure, and its meaning in full and in brief."""
 
 
 def _ahead_of(label: str, rival: str) -> Claim:
     """Return the claim that, at each order, a proposed mechanism has a smaller measure than a rival for some ε."""
-    panel, measure, situation = _MEASURES[label]
+    panel, measure, situation, brief = _MEASURES[label]
     is_tight = rival == "gaussian-tight"
     added = ", compared with the tight variance" if is_tight else ""
     statement = f"The proposed mechanisms outperform the Gaussian mechanism in specific situations: {situation}{added}."
@@ -198,6 +219,7 @@ def _ahead_of(label: str, rival: str) -> Claim:
     @p3(
         f"{label}-ahead-of-{rival}",
         statement,
+        short=f"Proposed mechanisms outperform {rival} in some situations, by {brief}.",
         place="section 6",
         kind="addition" if is_tight else "conclusion",
         needs=_needs(panel, *_PROPOSED, rival),
@@ -219,10 +241,16 @@ def _ahead_of(label: str, rival: str) -> Claim:
 
 def _tight_ahead(label: str) -> Claim:
     """Return the claim that the tight variance has smaller values than the published one in all settings."""
-    panel, measure, situation = _MEASURES[label]
+    panel, measure, situation, brief = _MEASURES[label]
     statement = f"The tight variance outperforms the published one at every order and epsilon: {situation}."
 
-    @claim(f"{label}-tight-ahead-of-published", statement, kind="addition", needs=_needs(panel, *_GAUSSIAN))
+    @claim(
+        f"{label}-tight-ahead-of-published",
+        statement,
+        short=f"The tight variance outperforms the published one everywhere, by {brief}.",
+        kind="addition",
+        needs=_needs(panel, *_GAUSSIAN),
+    )
     def check(look: Look) -> Finding:
         ratios = ratio(_by_epsilon(look, panel)[measure], *_GAUSSIAN)
         n_behind, values = int((ratios <= 1).sum()), span(ratios, ".4g")
@@ -239,6 +267,7 @@ kl_tight_ahead, nll_tight_ahead = map(_tight_ahead, _MEASURES)
 
 
 @p3(
+    short="Losses on held-out records have the same limits as the divergence.",
     place="section 5.1",
     needs={**_needs("kl", "direct"), **_needs("loglik", *_PROPOSED, "gaussian", "true-posterior")},
 )
@@ -262,7 +291,11 @@ def same_limits(look: Look) -> Finding:
     )
 
 
-@p3(place="section 5.1", needs=_needs("loglik", *_PROPOSED, *_GAUSSIAN))
+@p3(
+    short="As epsilon tends to 0, the concentrated posterior has the smallest loss.",
+    place="section 5.1",
+    needs=_needs("loglik", *_PROPOSED, *_GAUSSIAN),
+)
 def favours_concentrated(look: Look) -> Finding:
     """As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records."""
     losses = _by_epsilon(look, "loglik")["expected_nll"].isel(epsilon=0)
@@ -273,6 +306,7 @@ def favours_concentrated(look: Look) -> Finding:
 
 
 @p3(
+    short="As epsilon tends to 0, the concentrated loss tends to that at the prior mode.",
     place="section 5.1",
     needs=_needs("loglik", "concentrated"),
     erratum=Erratum(
@@ -297,7 +331,7 @@ def limit_of_concentrated(look: Look) -> Finding:
     )
 
 
-@claim(kind="self-check", needs={"loglik": {}})
+@claim(short="Mean losses of draws agree with their exact expectations.", kind="self-check", needs={"loglik": {}})
 def draws_agree(look: Look) -> Finding:
     """The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors."""
     summary = look["loglik"]

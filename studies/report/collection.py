@@ -3,7 +3,8 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,28 @@ from pipeline.store.files.locations import normalise_location
 from pipeline.store.sessions.provenance import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
-from studies.report.page import Chapter, Judged, image_uri, render_figures, render_page, write_page, write_whole
+from studies.report.page import (
+    Chapter,
+    Judged,
+    RenderedFigure,
+    image_uri,
+    lead_with,
+    render_figures,
+    render_page,
+    write_page,
+    write_whole,
+)
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
-from studies.report.results import Results, StudyResults, count_undecided, list_comparisons, list_errata, load_results
+from studies.report.results import (
+    Results,
+    StudyResults,
+    count_decided,
+    count_undecided,
+    list_comparisons,
+    list_errata,
+    load_results,
+)
 from studies.report.summaries import State
 from studies.tables import PageTable, duration, markdown_table
 
@@ -81,7 +100,11 @@ def _page(
     folder: str | os.PathLike[str], converter: Converter, mark: str
 ) -> tuple[str, tuple[list[Chapter], dict[str, StudyResults], dict[str, str]]]:
     results, missing = load_results(folder)
-    chapters = _chapters(results, converter)
+    chapters, drawn = _chapters(results, converter)
+    index = {name: lead_with(figures, judged)[0] for name, (figures, judged) in drawn.items()}
+    leading = [judgement for chapter in chapters for judgement in chapter.judged if _is_shown_first(judgement)]
+    images = _draw_small((judgement.figure for judgement in leading), converter)
+    thumbnails = _draw_small(index.values(), converter, named=False)
     state = State(*map(sum, zip(*(result.state for result in results.values()), strict=True)))
     page = render_page(
         "collection.html",
@@ -94,7 +117,8 @@ def _page(
         has_origins=True,
         notes=_notes(folder, results, missing),
         chapters=chapters,
-        leads=_lead(chapters, results, converter),
+        leads=_lead(leading, images, results),
+        index=_index(index, thumbnails, results),
         corrected=_corrected(chapters, results),
         counts=_count_verdicts(chapters),
         errata=PageTable("Errata of the papers", "", _ERRATA, list_errata(results), (0, 1, 2, 3)),
@@ -120,26 +144,52 @@ def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[st
     return notes
 
 
-def _lead(chapters: list[Chapter], results: Results, converter: Converter) -> list[dict[str, Any]]:
-    """Return the claims that lead, whatever their verdict, except those about errata, which another table shows.
+def _is_shown_first(judgement: Judged) -> bool:
+    """Return True for a claim that leads, whatever its verdict, unless it is about an erratum: a table shows these."""
+    return judgement.claim.leads and judgement.claim.erratum is None
 
-    Each has a small image of its figure as a data URI, or an empty one, a note with the command that decides it, and
-    the methods that it compares.
-    """
-    claims = [judgement for chapter in chapters for judgement in chapter.judged]
-    shown = [judgement for judgement in claims if judgement.claim.leads and judgement.claim.erratum is None]
-    images = [
-        None if judgement.figure is None else converter.submit("svg", specify_small(judgement.figure.plot))
-        for judgement in shown
+
+def _draw_small(figures: Iterable[RenderedFigure | None], converter: Converter, named: bool = True) -> dict[str, str]:
+    """Return small images of figures, with or without names of lines, as data URIs by the target of the figure."""
+    plots = {figure.id: figure.plot for figure in figures if figure is not None}
+    svgs = {
+        target: converter.submit("svg", specify_small(plot if named else replace(plot, named=False)))
+        for target, plot in plots.items()
+    }
+    return {target: image_uri(svg.result()) for target, svg in svgs.items()}
+
+
+def _index(
+    figures: Mapping[str, RenderedFigure | None], images: Mapping[str, str], results: Results
+) -> list[dict[str, str]]:
+    """Return name, title and count of decided claims of each study with a figure, and its title, target and image."""
+    return [
+        {
+            "name": name,
+            "title": results[name].study.title,
+            "claims": count_decided([finding.verdict for _, finding in results[name].claims]),
+            "figure": figure.title,
+            "target": figure.id,
+            "image": images[figure.id],
+        }
+        for name, figure in figures.items()
+        if figure is not None
     ]
+
+
+def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results) -> list[dict[str, Any]]:
+    """Return each claim with a small image of its figure, or an empty one, and the methods that it compares.
+
+    An undecided claim has a note with the command that decides it.
+    """
     leads = []
-    for judgement, svg in zip(shown, images, strict=True):
+    for judgement in leading:
         result = results[judgement.study]
         is_small = not judgement.is_decided and result.scale != "published"
         leads.append(
             {
                 "judged": judgement,
-                "image": "" if svg is None else image_uri(svg.result()),
+                "image": "" if judgement.figure is None else images[judgement.figure.id],
                 "note": f"For a verdict, the published scale: {command('run', judgement.study)}" if is_small else "",
                 "glossary": _explain_methods(judgement, result),
             }
@@ -184,17 +234,26 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
     return rows
 
 
-def _chapters(results: Results, converter: Converter) -> list[Chapter]:
-    """Return one chapter per paper with results; a claim without a paper belongs to the first paper of its study."""
+def _chapters(
+    results: Results, converter: Converter
+) -> tuple[list[Chapter], dict[str, tuple[list[RenderedFigure], list[Judged]]]]:
+    """Return one chapter per paper with results, and the figures and claims of each study.
+
+    A claim without a paper belongs to the first paper of its study.
+    """
+    drawn = {
+        name: render_figures(result.study, result.summaries, converter, result.claims, prefix=f"{name}-")
+        for name, result in results.items()
+    }
     chapters = {paper.key: Chapter(paper=paper) for paper in (*PAPERS, OTHER)}
     for name, result in results.items():
         paper_of_study = next((paper for paper in result.study.papers if paper in chapters), OTHER.key)
         chapters[paper_of_study].studies.append(name)
-        figures, judged = render_figures(result.study, result.summaries, converter, result.claims, prefix=f"{name}-")
+        figures, judged = drawn[name]
         chapters[paper_of_study].figures.extend(figures)
         for judgement in judged:
             chapters.get(judgement.claim.paper, chapters[paper_of_study]).judged.append(judgement)
-    return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
+    return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures], drawn
 
 
 def _count_verdicts(chapters: list[Chapter]) -> PageTable:

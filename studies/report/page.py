@@ -25,9 +25,13 @@ from studies.claims import Summaries
 from studies.figures import Converter, Plot, describe_hidden, interactive, specify
 from studies.figures.defaults import default_figures
 from studies.report.papers import OTHER, PAPERS, Paper
+from studies.styles import DARK_COLORS
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
 _INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
+_DARK_RULES = "".join(
+    f'[{paint}="{color}"]{{{paint}:{dark}}}' for color, dark in DARK_COLORS.items() for paint in ("stroke", "fill")
+)  # style rules that replace the colours of lines and markers
 _FONT = b' font-family="system-ui, sans-serif"'
 _WITHOUT_EFFECT = re.compile(
     rb' (?:class|role|aria-[a-z]+|pointer-events)="[^"]*"| (?:opacity|stroke-width)="1"| [xy]2="0"|'
@@ -104,9 +108,9 @@ class Chapter:
 
 
 def image_uri(svg: bytes) -> str:
-    """Return an image as a data URI, with dark ink in light mode and light ink in dark mode."""
+    """Return an image as a data URI, with dark ink in light mode, and light ink and lines in dark mode."""
     light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
-    style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}{_DARK_RULES}}}</style>"
     start = svg.index(b">")
     image = (_shorten(svg[:start]) + _FONT + b">" + style.encode() + _shorten(svg[start + 1 :])).decode()
     for character in "%#'":  # base64 would be a quarter longer
@@ -265,7 +269,7 @@ def render_page(template: str, converter: Converter, mark: str, **shown: Any) ->
     papers = {paper.key: paper for paper in PAPERS}
     environment.globals |= {"correction": correction, "fold": fold}
     return environment.get_template(template).render(
-        mark=mark, policy=policy if mark else "", script=code, papers=papers, **shown
+        mark=mark, policy=policy if mark else "", script=code, papers=papers, dark_rules=_DARK_RULES, **shown
     )
 
 

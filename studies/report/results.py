@@ -1,7 +1,7 @@
 """Results of one store, and of all stores in a folder: summaries, verdicts, completeness and wall time."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -123,12 +123,16 @@ def count_undecided(results: Results) -> str:
     """Return the numbers of claims with and without a verdict as a sentence, and the scale if it is not published."""
     verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
     parts = [result.scale for result in results.values() if result.scale != "published"]
-    scale = "the quick scale has" if set(parts) == {"quick"} else "these stores have"
-    n_decided = len(verdicts) - verdicts.count("undecided")
-    counted = f"{n_decided} of {len(verdicts)} claims have a verdict"
-    if n_decided < len(verdicts) and parts:
+    scale = "a run with --scale quick has" if set(parts) == {"quick"} else "these stores have"
+    counted = count_decided(verdicts)
+    if "undecided" in verdicts and parts:
         counted += f"; the others need more trials, panels or values than {scale}"
     return f"{counted}." if verdicts else ""
+
+
+def count_decided(verdicts: Sequence[str]) -> str:
+    """Return the number of claims with a verdict, and that of all, in words."""
+    return f"{len(verdicts) - verdicts.count('undecided')} of {len(verdicts)} claims have a verdict"
 
 
 def list_comparisons(results: Results) -> list[PageTable]:

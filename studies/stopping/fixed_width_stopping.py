@@ -208,6 +208,7 @@ def _loses(look: Look) -> Finding:
 
 
 @claim(
+    short="With at least 100 draws, fixed-width stopping loses under 2 points of coverage.",
     statement=f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than "
     "two percentage points of the coverage of intervals of fixed size.",
     needs=_coverage("fixed-width", MIN_TRIALS),
@@ -221,13 +222,16 @@ def minimum_keeps_coverage(look: Look) -> Finding:
     return decide(*below(_LARGEST_LOSS, (loss, error), look.critical(3)), evidence)
 
 
-@claim(**_BY_5, needs=_coverage("fixed-width", 2))
+@claim(
+    short="Without a minimum of draws, fixed-width stopping loses coverage.", **_BY_5, needs=_coverage("fixed-width", 2)
+)
 def two_draws_lose_coverage(look: Look) -> Finding:
     """Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution."""
     return _loses(look)
 
 
 @claim(
+    short="For events of probability 1/100, a minimum of 100 draws is too small.",
     statement=f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too "
     "small: the interval loses coverage, since all draws are often equal.",
     needs=_coverage("fixed-width", MIN_TRIALS, ("bernoulli-1%",)),
@@ -238,6 +242,7 @@ def rare_events_need_more(look: Look) -> Finding:
 
 
 @claim(
+    short="For continuous draws, the confidence sequence holds at all sizes from 100 on.",
     statement=f"For continuous distributions, the probability that the confidence sequence contains the mean at all "
     f"sizes from {MIN_TRIALS} draws on is at least the nominal one.",
     needs=_coverage("confidence-sequence", MIN_TRIALS),
@@ -249,6 +254,7 @@ def sequence_holds_at_all_sizes(look: Look) -> Finding:
 
 
 @claim(
+    short="For rare events, the confidence sequence has less than its nominal coverage.",
     statement=f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from "
     f"{MIN_TRIALS} draws on has less than the nominal coverage.",
     needs=_coverage("confidence-sequence", MIN_TRIALS, _RARE),
@@ -271,6 +277,7 @@ def _bias(ds: xr.Dataset) -> tuple[Estimate, str]:
 
 
 @claim(
+    short="The rule of the pipeline loses under 0.02 of coverage, also for rare events.",
     statement="For events of probability 1/1000 to 1/2, normal and exponential draws, the rule of the pipeline loses "
     f"under {_LARGEST_LOSS:g} of coverage, with a bias under {_LARGEST_BIAS:g} errors.",
     needs=_skewed("by-skewness", _MODERATE),
@@ -283,7 +290,11 @@ def skewness_keeps_coverage(look: Look) -> Finding:
     return decide(*both(covers, below(_LARGEST_BIAS, (abs(bias), error), look.critical(3))), evidence)
 
 
-@claim(**_BY_5, needs=_skewed("by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%")))
+@claim(
+    short="For rare events, stopping by the error alone loses coverage.",
+    **_BY_5,
+    needs=_skewed("by-error", ("bernoulli-3%", "bernoulli-1%", "bernoulli-0.1%")),
+)
 def error_alone_loses_coverage(look: Look) -> Finding:
     """For events of probability at most 3/100, stopping by the error alone loses coverage, and the final mean is too
     small by over a tenth of its standard error.
@@ -294,7 +305,11 @@ def error_alone_loses_coverage(look: Look) -> Finding:
     return decide(*both(covers, below(-0.1, bias, look.critical(5))), evidence)
 
 
-@claim(**_BY_3, needs=_skewed("by-skewness", ("lognormal",)))
+@claim(
+    short="For lognormal draws, the rule of the pipeline has less than nominal coverage.",
+    **_BY_3,
+    needs=_skewed("by-skewness", ("lognormal",)),
+)
 def heavy_tails_lose_coverage(look: Look) -> Finding:
     """For lognormal draws, whose skewness of 6 is underestimated by few draws, the rule of the pipeline has less than
     the nominal coverage.

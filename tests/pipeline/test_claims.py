@@ -353,6 +353,7 @@ def test_text_is_no_value_of_a_factor_of_numbers():
         ({"level": 2}, "level of claim c must be None or a number in"),
         ({"level": np.nan}, "level of claim c must be None or a number in"),
         ({"level": "0.1"}, "level of claim c must be None or a number in"),
+        ({"short": 81 * "a"}, "short of claim c must be a text of at most 80 characters"),
         ({"also": "q"}, "also of claim c must be a tuple of names of panels, got 'q'"),
     ],
 )

@@ -193,7 +193,7 @@ BAD = {
     ("borrowed.py:MINE", *AT): "unknown object of borrowed.py 'MINE'; it defines nothing to audit either",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",
-    ("absent.py:X", *AT): "cannot read the file",
+    ("absent.py:X", *AT): "No such file or directory; correct the path",
     ("absent_module:X", *AT): "cannot load absent_module:X",
     ("mine.py:NO_DISTRIBUTION", "--epsilon", "1"): "probabilities must sum to 1",
     ("mine.py:NO_SHAPE", "--epsilon", "1"): "a distribution must have shape (2,), got (3,)",

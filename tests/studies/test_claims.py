@@ -135,6 +135,7 @@ def problems(statement):
 
 def test_a_claim_is_one_sentence_with_a_short_title():
     assert {name: found for name, one in CLAIMS.items() if (found := problems(one.statement))} == {}
+    assert {name: found for name, one in CLAIMS.items() if (found := problems(one.title))} == {}
     assert max(len(one.title) for one in CLAIMS.values()) <= 80
     assert problems(f"{90 * 'ab'}. It is long …") == ["long", "sentences", "end", "cut"]
 

@@ -407,7 +407,8 @@ def test_files_that_this_user_has_not_run_are_refused(command, stores, monkeypat
     ("words", "message"),
     [
         (("calibration", "--add", "nothing.py"), "cannot read the method file"),
-        (("calibration", "--add", "mine.txt"), "a method must be FILE.py or FILE.py:NAME, got 'mine.txt'"),
+        (("calibration", "--add", "mine.txt"), "got 'mine.txt'; write an example with: dpstudies new posterior"),
+        (("calibration", "--add", "empty.py"), "none is declared here; write an example with: dpstudies new posterior"),
         (("calibration", "--add", "mine.py:OTHERS"), "did you mean OTHER?"),
         (
             ("calibration", "--add", "mine.py:fit"),
@@ -423,6 +424,7 @@ def test_files_that_this_user_has_not_run_are_refused(command, stores, monkeypat
 def test_bad_files_are_refused_before_anything_is_written(command, words, message):
     Path("mine.py").write_text(FILE)
     Path("broken.py").write_text("METHOD = (\n")
+    Path("empty.py").write_text("x = 1\n")
     Path("wrong.py").write_text("from studies import OwnMethod\nMETHOD = OwnMethod('mine', 'sum', print)\n")
     code, out, err = command("run", *words, "--store", "s.zarr")
     assert (code, out, err.count("\n")) == (2, "", 1)

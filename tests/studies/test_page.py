@@ -22,6 +22,7 @@ from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
 from studies.report.page import Judged, RenderedFigure, correction, fold, lead_with
+from studies.styles import DARK_COLORS
 
 pytestmark = pytest.mark.slow  # this file takes about 15 s
 
@@ -54,7 +55,7 @@ CONTRASTS = """(() => {
   return found.sort((a, b) => a[0] - b[0])[0]; })()"""
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((e) => Number(e.tagName[1]))"
 FOCUSABLE = (
-    "[...document.querySelectorAll('a[href], summary, select, input, [tabindex=\"0\"]')]"
+    "[...document.querySelectorAll('a[href], summary, select, input, button, [tabindex=\"0\"]')]"
     ".filter((e) => e.checkVisibility()).length"
 )
 FOCUSED = """(() => { const e = document.activeElement, s = getComputedStyle(e);
@@ -221,6 +222,52 @@ GOOD = ("laboratory", "store")
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
 def test_page_is_no_wider_than_the_screen(browser, pages, name, size):
     assert look(browser, pages[name], OVERFLOW, size=size) <= 0
+
+
+FITTED = """(async () => { for (const figure of document.querySelectorAll('figure')) { figure.scrollIntoView();
+    while (!figure.querySelector('img[hidden]')) await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
+  } return [...document.querySelectorAll('figure')].map((e) => [e.scrollWidth - e.clientWidth,
+  e.querySelector('svg[aria-label]').viewBox.baseVal.width / e.clientWidth]); })()"""
+"""Of each figure, once drawn: the pixels that it scrolls sideways, and the drawn width by that of the page."""
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_figures_are_drawn_for_the_width_of_the_page(browser, pages, size):
+    for name in GOOD:
+        fitted = look(browser, pages[name], FITTED, size=size)
+        assert fitted
+        assert max(pixels for pixels, _ in fitted) <= 0
+        assert [share for _, share in fitted if not 0.85 < share < 1.15] == []
+
+
+def test_figures_are_drawn_again_if_the_width_changes(browser, pages):
+    async def act(tab):
+        await tab.evaluate(FITTED)
+        width, height = PHONE
+        await tab.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True
+        )
+        await asyncio.sleep(1)
+        return await tab.evaluate(FITTED)
+
+    assert max(share for _, share in visit(browser, pages["store"], act)) < 1.15
+
+
+LINES = """[...document.querySelectorAll('.chart svg path[stroke], .lines svg path[stroke]')].map((e) =>
+  [e.getAttribute('stroke').toLowerCase(), getComputedStyle(e).stroke])"""
+
+
+def test_lines_are_lighter_in_dark_mode(browser, pages):
+    """Each colour that is too dark for dark pages is replaced, in figures and in the samples of their lines."""
+
+    def painted(colour):
+        return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+    lighter = {colour.lower(): painted(dark) for colour, dark in DARK_COLORS.items()}
+    for dark in (False, True):
+        lines = [pair for pair in look(browser, pages["laboratory"], LINES, dark=dark) if pair[0] in lighter]
+        assert lines
+        assert all((lighter[colour] == shown) is dark for colour, shown in lines)
 
 
 def test_verdicts_fit_a_phone(browser, pages):
@@ -423,7 +470,8 @@ def test_every_figure_has_a_static_image(pages):
     """Without JavaScript, a page shows the images, which only its script hides."""
     for name in GOOD:
         html = pages[name].read_text()
-        assert html.count("<figure") == html.count('<img src="data:image/svg+xml,') >= 1
+        static = re.findall(r'<figure id="[^"]+">\n<img src="data:image/svg\+xml,', html)
+        assert html.count("<figure") == len(static) >= 1
 
 
 def test_charts_have_names_for_screen_readers(browser, pages):
@@ -447,6 +495,31 @@ def test_print_cuts_nothing(browser, pages, name):
         return await tab.evaluate(CUT)
 
     assert visit(browser, pages[name], act, size=PAPER) == 0
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_folded_parts_are_printed_on_request(browser, pages, name):
+    """Parts that a reader has not opened stay folded on paper; a button opens all of them."""
+
+    async def act(tab):
+        lengths = []
+        for script in ("0", "document.getElementById('unfold').click()"):
+            await tab.evaluate(script)
+            pdf = await tab.send("Page.printToPDF")
+            lengths.append(len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(pdf["data"]))))
+        return lengths, await tab.evaluate("document.querySelectorAll('main details:not(.lines, [open])').length")
+
+    (folded, whole), n_folded = visit(browser, pages[name], act)
+    assert 1 <= folded < whole
+    assert n_folded == 0
+
+
+def test_index_has_an_image_of_each_study(browser, pages):
+    entries = (
+        "[...document.querySelectorAll('.index li')].map((e) => "
+        "[e.querySelector('a').textContent.trim(), e.querySelectorAll('img').length])"
+    )
+    assert look(browser, pages["laboratory"], entries) == [[name, 1] for name in TINY]
 
 
 def test_cut_text_is_detected(browser, pages):
@@ -477,11 +550,12 @@ FIGURES = """(async () => {
 """Each figure, when it is drawn, with the size of its smallest text and texts that overlap or are cut."""
 
 
-def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages):
+@pytest.mark.parametrize(("size", "smallest"), [(PHONE, 10), ((1280, 900), 11)], ids=["phone", "desk"])
+def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages, size, smallest):
     for name in GOOD:
-        found = look(browser, pages[name], FIGURES, size=(1280, 900))
-        assert found
-        assert [(figure, wrong) for figure, size, wrong in found if size < 11 or wrong] == []
+        texts = look(browser, pages[name], FIGURES, size=size)
+        assert texts
+        assert [(figure, wrong) for figure, pixels, wrong in texts if pixels < smallest or wrong] == []
 
 
 def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
@@ -548,7 +622,8 @@ def test_report_prints_one_line_per_verdict_and_the_evidence_on_request(command,
     lines = [line.rstrip() for line in brief.splitlines()]
     assert lines[0].split() == ["verdict", "claim"]
     assert [line.split(maxsplit=1) for line in lines if statement in line] == [["undecided", statement]]
-    assert "undecided  Beats dimension k2" in lines  # the name of a claim with a longer statement
+    short = "For n > 400, smooth beats Laplace noise scaled to the dimension (panel k2)."
+    assert f"undecided  {short}" in lines
     assert max(map(len, lines[:-2])) <= len("not reproduced  ") + 80
     assert lines[-2:] == [
         f"report: {tmp_path}/s.html",

@@ -25,6 +25,47 @@
       .filter(([, value]) => value !== null)));
   };
 
+  // places the names of a legend without headings of groups in a column that is `width` pixels wide
+  const flow = (entries, width) => {
+    let x = 0, row = -1;
+    const placed = entries.filter((entry, i) => entry.series || i === 0).map((entry) => {
+      const needed = entry.series ? 50 + 6.5 * entry.series.length : width;
+      if (row < 0 || x + needed > width) [x, row] = [0, row + 1];
+      const place = { ...entry, x, y: 18 * row };
+      x += needed;
+      return place;
+    });
+    return [placed, 18 * (row + 1) - 6];
+  };
+
+  // a specification, with its legend, whose axes fill `room` pixels; `drawn` is the width of the original
+  const fit = (spec, legend, drawn, room) => {
+    const fitted = structuredClone(spec);
+    for (const view of fitted.vconcat) {
+      if (view.data.name === "legend") {
+        if (room < drawn) {
+          view.width = room - 75;  // beside the labels of the vertical axis, and the padding
+          [legend, view.height] = flow(legend, view.width);
+        }
+        continue;
+      }
+      const axes = view.spec ?? view, before = axes.width;
+      let columns = view.facet ? Math.min(view.columns, view.facet.sort.length) : 1;
+      const beside = drawn - columns * before;  // pixels of labels and gaps
+      const texts = [...(view.facet?.sort ?? []), ...axes.layer.map(({ encoding }) => encoding.x?.axis?.title ?? "")];
+      const least = Math.max(130, 6.5 * Math.max(...texts.map((text) => text.length)));
+      if ((room - beside) / columns < least) view.columns = columns = 1;
+      axes.width = Math.max(Math.floor((room - beside) / columns), 130);
+      if (axes.width > before) axes.height = Math.round(axes.height * Math.sqrt(axes.width / before));
+      for (const { encoding } of axes.layer) {  // labels at the ends of lines
+        [encoding.x, encoding.x2].filter((place) => place?.value >= before).forEach((place) => {
+          place.value += axes.width - before;
+        });
+      }
+    }
+    return [fitted, legend];
+  };
+
   async function show(figure) {
     const shown = JSON.parse(figure.querySelector("script").textContent);
     const data = Object.fromEntries(Object.entries(shown.data).map(([name, table]) => [name, records(table)]));
@@ -35,10 +76,12 @@
     const value = element("output", { className: "value" });
     const controls = element("div", { className: "controls" });
     const { lines, samples } = shown;
-    let view, chosen = new Set(shown.first), picked = shown.picks[0], read = -1;
+    let view, chosen = new Set(shown.first), picked = shown.picks[0], read = -1, current, room;
 
     const update = () => {
       read = -1;
+      figure.classList.toggle("changed", picked !== shown.picks[0]
+        || chosen.size !== shown.first.length || shown.first.some((name) => !chosen.has(name)));
       boxes.forEach((box) => { box.checked = chosen.has(box.value); });
       count.textContent = `Lines (${chosen.size} of ${lines.length})`;
       if (lines.length) view.signal("chosen", [...chosen]);
@@ -48,11 +91,20 @@
     const choose = (names) => { chosen = new Set(names); return update(); };
     const toggle = (name) => { if (!chosen.delete(name)) chosen.add(name); return update(); };
 
-    async function draw(scale) {
-      const spec = { ...shown.scales[scale], description: image.alt, datasets: structuredClone(data) };
-      const made = await vegaEmbed(place, spec, { ast: true, actions: false, renderer: "svg" });
+    async function embed(spec, legend) {
+      const datasets = structuredClone(legend ? { ...data, legend } : data);
+      const made = await vegaEmbed(place, { ...spec, description: image.alt, datasets },
+        { ast: true, actions: false, renderer: "svg" });
       view?.finalize();
       view = made.view;
+    }
+
+    async function draw(scale) {
+      current = scale;
+      await embed(shown.scales[scale], data.legend);
+      const drawn = place.querySelector("svg").viewBox.baseVal.width;
+      room = figure.clientWidth;
+      if (Math.abs(room - drawn) > 8) await embed(...fit(shown.scales[scale], data.legend, drawn, room));
       place.querySelector("svg").setAttribute("aria-label", image.alt);
       view.addEventListener("click", (event, item) => {
         const line = item?.datum?.series;
@@ -99,9 +151,14 @@
         row.trials === undefined ? "" : `${row.trials} trials`].filter(Boolean).join(", ");
     });
 
-    await draw(scales[0]);
     image.before(controls, place, value);
+    await draw(scales[0]);
     image.hidden = true;
+    let waiting;
+    addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => { if (Math.abs(figure.clientWidth - room) > 8) draw(current); }, 200);
+    });
   }
 
   const near = new IntersectionObserver((entries) => entries.forEach((entry) => {
@@ -110,5 +167,6 @@
     show(entry.target);
   }), { rootMargin: "600px" });
   document.querySelectorAll("figure").forEach((figure) => near.observe(figure));
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+  document.getElementById("unfold").addEventListener("click",
+    () => document.querySelectorAll("main details:not(.lines)").forEach((part) => { part.open = true; }));
 })();
