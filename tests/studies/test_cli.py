@@ -63,7 +63,8 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     code, out, _ = command("report", "s.zarr", "--figures", "figures")
     assert code == 0
     assert "undecided" in out  # the claim needs n > 400, which this store lacks
-    assert {path.name for path in tmp_path.glob("figures/*")} == {"accuracy-k2.png", "accuracy-k2.svg"}
+    drawn = {f"{name}.{kind}" for name in ("accuracy-k2", "cost") for kind in ("png", "svg")}
+    assert {path.name for path in tmp_path.glob("figures/*")} == drawn
     page = (tmp_path / "s.html").read_text()
     assert page.count("<figure") == 1
     glossary = page.partition("Methods of this figure")[2].partition("</details>")[0]
