@@ -66,7 +66,7 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     drawn = {f"{name}.{kind}" for name in ("accuracy-k2", "cost") for kind in ("png", "svg")}
     assert {path.name for path in tmp_path.glob("figures/*")} == drawn
     page = (tmp_path / "s.html").read_text()
-    assert page.count("<figure") == 1
+    assert page.count("<figure") == 2  # with the figure of costs
     glossary = page.partition("Methods of this figure")[2].partition("</details>")[0]
     assert all(f"<dt>{name}</dt><dd>{MECHANISMS[name].note}</dd>" in glossary for name in ("smooth", "laplace"))
     assert command("resume", "s.zarr")[0] == 0
