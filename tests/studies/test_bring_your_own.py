@@ -96,6 +96,17 @@ def test_figure_of_the_readme_study_shows_each_value_of_the_method_factor(comman
     assert shown == {f"trimmed: {share}": {"median", "trimmed"} for share in ("0", "0.1", "0.25")}
 
 
+@pytest.mark.slow
+def test_study_of_the_first_readme_runs(command):
+    text = (ROOT / "README.md").read_text().partition("```python\n# location.py; then: ")[2].partition("```")[0]
+    commands, _, code = text.partition("\n")
+    Path("location.py").write_text(code)
+    for words in commands.split(" && "):
+        assert command(*words.split()[1:])[0] == 0, words
+    errors = load_summaries("location.zarr")["exponential"]["deviation_mean"]
+    assert (errors.sel(algorithm="mean") < errors.sel(algorithm="largest half")).all()
+
+
 @pytest.mark.parametrize("counts", [(4, 3), (0, 6), (7, 0)])
 def test_distribution_of_the_readme_mechanism_matches_its_draws(mechanism, counts):
     epsilon, n = 1.3, sum(counts)
