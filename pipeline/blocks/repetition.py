@@ -1,9 +1,11 @@
-"""Repeated evaluation of first trials, which finds randomness that is not from the streams, and transposed values.
+"""Repeated evaluation of first trials, which finds defects of methods before anything is written.
 
-Both evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant
-within a process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
+These are randomness that is not from the streams, transposed values, and numbers that depend on other trials. All
+evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant within a
+process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from pipeline.declare.contents import leaves
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 
+_MOST_SECONDS = 1.0  # of the first evaluation of methods that are also evaluated on two trials together
+_TOLERANCE = 1e-6  # relative; rounding may depend on the number of trials that are computed together
 _COMPARED = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -65,7 +69,9 @@ def find_unseeded(study: Study, trial: FirstTrial) -> str:
             "different data from two calls; draw all random numbers from streams, not from np.random or random"
         )
     settings = [panel.settings()[k] for k in trial.settings]
+    started = time.perf_counter()
     first = evaluate_block(study, trial.block, settings)
+    seconds = time.perf_counter() - started
     second = evaluate_block(study, trial.block, settings[::-1])[::-1]
     for setting, before, after in zip(settings, first, second, strict=True):
         # a whole block may have as many trials as values per trial, so that its transposed values have the right shape
@@ -76,7 +82,31 @@ def find_unseeded(study: Study, trial: FirstTrial) -> str:
             )
         if difference := _describe_difference(panel, before, after):
             return _refusal(panel, setting, difference, len(settings) > 1)
+    return _find_pooled(study, trial, first) if seconds <= _MOST_SECONDS and panel.n_trials > 1 else ""
+
+
+def _find_pooled(study: Study, trial: FirstTrial, alone: Sequence[Outcome]) -> str:
+    """Return a message on the first setting whose numbers for a trial change if another one is computed with it."""
+    panel = study.panel(trial.panel)
+    settings = [panel.settings()[k] for k in trial.settings]
+    together = evaluate_block(study, Block(trial.panel, trial.cell, range(2)), settings)
+    for setting, before, after in zip(settings, alone, together, strict=True):
+        if difference := _describe_difference(panel, before, _first_of(panel, after), _TOLERANCE):
+            return (
+                f"method {setting.label} of panel {panel.name} must return the same numbers for a trial whether it is "
+                f"computed alone or with others, got {difference} for the first trial alone and with the second; "
+                "compute each trial from its own values, for example with axis=1"
+            )
     return ""
+
+
+def _first_of(panel: Panel, outcome: Outcome) -> Outcome:
+    """Return the part of an outcome that belongs to its first trial."""
+    values = {
+        measure.name: outcome.values[measure.name][:1] if measure.per_trial else outcome.values[measure.name]
+        for measure in panel.measures
+    }
+    return Outcome(values, outcome.status[:1], outcome.error[:1])
 
 
 def _refusal(panel: Panel, setting: Setting, difference: str, is_among_others: bool) -> str:
@@ -88,13 +118,16 @@ def _refusal(panel: Panel, setting: Setting, difference: str, is_among_others: b
     )
 
 
-def _describe_difference(panel: Panel, first: Outcome, second: Outcome) -> str:
-    """Return the statuses, or the values of a measure, in which two outcomes differ; or an empty string."""
+def _describe_difference(panel: Panel, first: Outcome, second: Outcome, tolerance: float = 0.0) -> str:
+    """Return the statuses, or the values of a measure, in which two outcomes differ; or an empty string.
+
+    Numbers within a relative tolerance of the largest one are equal.
+    """
     if not np.array_equal(first.status, second.status):
         return f"different statuses, {_describe_status(first)} and {_describe_status(second)},"
     for measure in panel.measures:
         pair = first.values[measure.name], second.values[measure.name]
-        if not _equal(*pair):
+        if not (_equal(*pair) or (tolerance and _is_near(*pair, tolerance))):
             apart = [value[pair[0] != pair[1]].flat[0] for value in pair]
             return f"{measure.name} = {apart[0]} and {apart[1]}"
     return ""
@@ -104,6 +137,13 @@ def _describe_status(outcome: Outcome) -> str:
     """Return the status of a single trial, with the cause of a failure."""
     status = Status(outcome.status[0]).words
     return f"{status} ({outcome.cause})" if outcome.cause else status
+
+
+def _is_near(first: np.ndarray, second: np.ndarray, tolerance: float) -> bool:
+    if first.dtype.kind != "f":
+        return False
+    largest = np.abs(first[np.isfinite(first)]).max(initial=0.0)
+    return np.allclose(first, second, rtol=tolerance, atol=tolerance * largest, equal_nan=True)
 
 
 def _equal_data(first: Any, second: Any) -> bool:

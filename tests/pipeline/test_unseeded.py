@@ -88,6 +88,35 @@ def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_
     assert not (tmp_path / "s.zarr").exists()
 
 
+def pooled(data, setting, streams):
+    return {"x": data - np.mean(data)}
+
+
+def pooled_status(data, setting, streams):
+    return {"x": data, "error": ["too many" if len(data) > 1 else ""] * len(data)}
+
+
+def rounded(data, setting, streams):
+    return {"x": data * (1 + 1e-13 * len(data))}
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "difference"),
+    [(pooled, r"x = 0\.0 and -?0\.\d+"), (pooled_status, r"different statuses, ok and failed \(too many\),")],
+)
+def test_method_that_pools_the_trials_of_a_block_is_refused(tmp_path, evaluate, difference):
+    """Its numbers would depend on the division into blocks, and each block alone would be right when it is verified."""
+    study = study_of(Method("seeded", seeded), Method("odd", evaluate))
+    message = f"^method odd of panel p must return the same numbers for a trial .*, got {difference} for the first"
+    with pytest.raises(BadInputError, match=message):
+        run(study, tmp_path / "s.zarr", progress=False)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_rounding_may_depend_on_the_size_of_a_block(tmp_path):
+    assert run(study_of(Method("rounded", rounded)), tmp_path / "s.zarr", progress=False).complete
+
+
 def test_method_that_sometimes_fails_is_refused(tmp_path):
     message = (
         r"^method odd of panel p must .*got different statuses, failed \(test_unseeded.py:\d+: ArithmeticError: "
@@ -189,7 +218,7 @@ def test_methods_with_committed_trials_are_evaluated_once(tmp_path):
     study = study_of(Method("m", recorded))
     calls.clear()
     store = run(study, tmp_path / "s.zarr", trials=2, progress=False)
-    assert calls == [range(1), range(1), range(2)]
+    assert calls == [range(1), range(1), range(2), range(2)]  # the last is the block
     calls.clear()
     extend(store, study=study, trials=4, progress=False)
     assert calls == [range(1, 2), range(2, 4)]
@@ -286,7 +315,12 @@ def test_transposed_values_are_refused_although_they_have_the_shape_of_a_block(t
     assert run(upright, tmp_path / "s.zarr").complete
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (3,), (2, 2)])
+@pytest.mark.parametrize("shape", [(1, 3), (3,)])
 def test_first_trial_of_another_wrong_shape_is_a_failure(shape):
     study = wide_study(lambda data, setting, streams: {"x": np.ones(shape)})
     assert find_unseeded(study, first_trials(study.panel("p"))[0]) == ""
+
+
+def test_shape_of_two_trials_whatever_their_number_is_refused():
+    study = wide_study(lambda data, setting, streams: {"x": np.ones((2, 2))})
+    assert "x must have shape (1, 2), got (2, 2)) and ok" in find_unseeded(study, first_trials(study.panel("p"))[0])
