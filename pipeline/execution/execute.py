@@ -9,6 +9,7 @@ transiently. If the retries fail, the blocks of the task are computed one per ta
 pending.
 """
 
+import logging
 import math
 import time
 from collections import Counter, deque
@@ -32,6 +33,7 @@ from pipeline.execution.tasks import compute
 from pipeline.execution.work import PendingWork, Receipt, Task, Work, pack
 from pipeline.execution.worker_runs import RUNS
 
+_LOG = logging.getLogger(__name__)
 _TASK_SECONDS = 1.0
 _TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor time of the scheduler and the driver
 _LARGEST_BATCH = 1000  # blocks
@@ -249,6 +251,8 @@ class _Driver:
         elif result.transient:
             self._unfinished[result.transient] += 1
         elif result.is_lost and batch.n_lost < _MOST_LOST_WORKERS:
+            if not self.has_lost_worker:
+                _LOG.info("a worker was lost; its blocks, and all later ones, are computed in child processes")
             self.has_lost_worker = True
             self._apart.extend(replace(batch, n_lost=batch.n_lost + 1).singly())
         elif result.is_lost:

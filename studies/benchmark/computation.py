@@ -56,6 +56,7 @@ def plan_benchmark(
     studies: Collection[str] = (),
     trials: int | None = None,
     recompute: bool = False,
+    allow_failures: bool = False,
 ) -> tuple[list[BenchmarkRun], list[str]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
 
@@ -84,7 +85,8 @@ def plan_benchmark(
     for name in dict.fromkeys(studies or accepting):
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            runs.append(_plan(name, file, kept, folder, scale, reference, trials, recompute))
+            run = _plan(name, file, kept, folder, scale, reference, trials, recompute, allow_failures)
+            runs.append(run)
         else:
             without_cell.append(name)
     if not runs:
@@ -124,6 +126,7 @@ def _plan(
     reference: str | None,
     trials: int | None,
     recompute: bool,
+    allow_failures: bool,
 ) -> BenchmarkRun:
     source = replace(find_study(name, MODULES), methods=(file,))
     declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
@@ -134,6 +137,7 @@ def _plan(
         panels=tuple(panels),
         values=values,
         cluster=load_profile(None),
+        allow_failures=allow_failures,
     )
     configured = declared.configure(options.trials, None, panels, values, check=False)
     references: ResultStore | ShippedReferences | None = None

@@ -186,11 +186,12 @@ def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results
     for judgement in leading:
         result = results[judgement.study]
         is_small = not judgement.is_decided and result.scale != "published"
+        decide = command("run", judgement.study, "--store", f"{judgement.study}.zarr")
         leads.append(
             {
                 "judged": judgement,
                 "image": "" if judgement.figure is None else images[judgement.figure.id],
-                "note": f"For a verdict, the published scale: {command('run', judgement.study)}" if is_small else "",
+                "note": f"For a verdict, the published scale: {decide}" if is_small else "",
                 "glossary": _explain_methods(judgement, result),
             }
         )

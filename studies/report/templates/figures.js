@@ -44,18 +44,18 @@
     for (const view of fitted.vconcat) {
       if (view.data.name === "legend") {
         if (room < drawn) {
-          view.width = room - 75;  // beside the labels of the vertical axis, and the padding
+          view.width = room - 75;  // sideways the labels of the vertical axis, and the padding
           [legend, view.height] = flow(legend, view.width);
         }
         continue;
       }
       const axes = view.spec ?? view, before = axes.width;
       let columns = view.facet ? Math.min(view.columns, view.facet.sort.length) : 1;
-      const beside = drawn - columns * before;  // pixels of labels and gaps
+      const sideways = drawn - columns * before;  // pixels of labels and gaps
       const texts = [...(view.facet?.sort ?? []), ...axes.layer.map(({ encoding }) => encoding.x?.axis?.title ?? "")];
       const least = Math.max(130, 6.5 * Math.max(...texts.map((text) => text.length)));
-      if ((room - beside) / columns < least) view.columns = columns = 1;
-      axes.width = Math.max(Math.floor((room - beside) / columns), 130);
+      if ((room - sideways) / columns < least) view.columns = columns = 1;
+      axes.width = Math.max(Math.floor((room - sideways) / columns), 130);
       if (axes.width > before) axes.height = Math.round(axes.height * Math.sqrt(axes.width / before));
       for (const { encoding } of axes.layer) {  // labels at the ends of lines
         [encoding.x, encoding.x2].filter((place) => place?.value >= before).forEach((place) => {
