@@ -54,8 +54,8 @@ FIGURES = (
     Figure(
         "tree-coverage",
         "Widths and coverage by level of the table",
-        "Mean width of 95 % intervals of the nodes of each level, and the fraction that contains the true count, at the "
-        "largest noise, with bars of two Monte Carlo standard errors.",
+        "Mean width of 95 % intervals of the nodes of each level, and the fraction that contains the true count, at "
+        "the largest noise, with bars of two Monte Carlo standard errors.",
         ("tree",),
         _draw("tree", "part", ("leaves", "prior"), _WIDTH | _COVERED, log=True),
         claims=("narrower-in-small-cells",),
