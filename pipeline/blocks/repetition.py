@@ -57,10 +57,11 @@ def first_trials(panel: Panel, skipped: Sequence[str] = ()) -> list[FirstTrial]:
 
 
 @one_thread()
-def find_unseeded(study: Study, trial: FirstTrial) -> str:
-    """Evaluate settings twice on a trial; return a one-line message on the first defect, or an empty string.
+def find_defect(study: Study, trial: FirstTrial) -> str:
+    """Evaluate settings repeatedly on a trial; return a one-line message on the first defect, or an empty string.
 
-    The second evaluation is in reverse order, so that a method which depends on those before it is found.
+    The second evaluation is in reverse order, so that a method which depends on those before it is found; the third is
+    together with the second trial, unless the first one took long.
     """
     panel = study.panel(trial.panel)
     if not _equal_data(*(simulate_block(study, trial.block) for _ in range(2))):

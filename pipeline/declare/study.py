@@ -79,6 +79,11 @@ class Criteria:
     width: str = ""
     distance: str = ""
 
+    def loss_of(self, panel: Panel) -> str:
+        """Return the measure by which the methods of a panel are ranked; empty if it has none."""
+        names = {measure.name for measure in panel.measures}
+        return next((loss for loss in self.loss if loss in names), "")
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all measures."""

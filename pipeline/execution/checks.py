@@ -15,7 +15,7 @@ from distributed import Client, get_worker
 
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.repetition import FirstTrial, find_unseeded, first_trials
+from pipeline.blocks.repetition import FirstTrial, find_defect, first_trials
 from pipeline.declare.code_files import parse
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
@@ -244,8 +244,8 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
     return set(compared)
 
 
-def refuse_unseeded(client: Client, run: str, study: Study, compared: Collection[tuple[str, str]]) -> None:
-    """Evaluate first trials of every method twice, but for the compared ones; raise `BadInputError` if they differ.
+def refuse_defects(client: Client, run: str, study: Study, compared: Collection[tuple[str, str]]) -> None:
+    """Evaluate first trials of every method repeatedly, but for the compared ones; raise `BadInputError` on a defect.
 
     A trial that terminates its worker is repeated in a child process, and is none of these if it terminates it as well.
     """
@@ -265,11 +265,11 @@ def refuse_unseeded(client: Client, run: str, study: Study, compared: Collection
 
 @on_worker
 def repeat_trial(run: str, spec: dict[str, Any], trial: FirstTrial, is_apart: bool) -> str:
-    """Evaluate methods twice on a trial, as `find_unseeded`, in a child process if there is a time limit."""
+    """Evaluate methods on a trial, as `find_defect`, in a child process if there is a time limit."""
     task = registered_task(run)
     study = task.source.load().from_spec(spec)
     if not is_apart and task.time_limit is None:
-        return find_unseeded(study, trial)
+        return find_defect(study, trial)
     reply = children_of(task, study)(trial)
     return "" if isinstance(reply, End) else reply
 

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 from pipeline.blocks.evaluate import Block, Outcome, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.repetition import FirstTrial, find_unseeded
+from pipeline.blocks.repetition import FirstTrial, find_defect
 from pipeline.clusters.lifetime import end_with
 from pipeline.declare.study import Study
 from pipeline.redact import format_error
@@ -60,7 +60,7 @@ def _serve(requests: Connection, replies: Connection) -> None:
 
 def _reply(study: Study, request: Request) -> list[Outcome] | str:
     if isinstance(request, FirstTrial):
-        return find_unseeded(study, request)
+        return find_defect(study, request)
     if not request.settings:
         simulate_block(study, request.block)  # an exception is an outcome of each setting
         return []

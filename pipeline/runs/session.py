@@ -13,9 +13,9 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
 from pipeline.execution.checks import (
+    refuse_defects,
     refuse_other_numbers,
     refuse_unfit_workers,
-    refuse_unseeded,
     refuse_workers_without_store,
 )
 from pipeline.execution.execute import execute
@@ -92,7 +92,7 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             compared: set[tuple[str, str]] = set()
             if existing is not None and existing.complete:
                 compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
-            refuse_unseeded(client, task.run, study, compared)
+            refuse_defects(client, task.run, study, compared)
             record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
             requested = plan.requested
             if requested is not None and (requested or (existing is not None and existing.requested)):

@@ -94,7 +94,7 @@ class ComparedPanel:
     @property
     def loss(self) -> str:
         """Measure by which the methods are ranked; empty if the panel has none."""
-        return next(filter(self.has, self.criteria.loss), "")
+        return self.criteria.loss_of(self.panel)
 
     @property
     def width(self) -> str:

@@ -49,7 +49,7 @@ def draw_costs(results: StudyResults, costs: Costs) -> tuple[Figure, ...]:
     drawn = {
         panel.name: (panel, loss)
         for panel in results.study.panels
-        for loss in [next((loss for loss in results.study.criteria.loss if _has(panel, loss)), "")]
+        for loss in [results.study.criteria.loss_of(panel)]
         if loss and len(costs[panel.name]) > 1 and panel.name in results.summaries
     }
     caption = (
@@ -63,10 +63,6 @@ def draw_costs(results: StudyResults, costs: Costs) -> tuple[Figure, ...]:
         ]
 
     return (Figure("cost", "Accuracy against cost", caption, tuple(drawn), draw),) if drawn else ()
-
-
-def _has(panel: Panel, measure: str) -> bool:
-    return any(declared.name == measure for declared in panel.measures)
 
 
 def _plot(panel: Panel, loss: str, summary: xr.Dataset, costs: Mapping[str, tuple[int, float]]) -> Iterator[Plot]:

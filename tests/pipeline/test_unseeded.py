@@ -12,7 +12,7 @@ import xarray as xr
 
 from pipeline import Factor, Measure, Method, extend, resume, run
 from pipeline.blocks.evaluate import Block, evaluate_block
-from pipeline.blocks.repetition import find_unseeded, first_trials
+from pipeline.blocks.repetition import find_defect, first_trials
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
@@ -76,6 +76,12 @@ def study_of(*methods, **panel):
     return make_study(*methods, **{"trials": 3, "block_trials": 2, **panel})
 
 
+def assert_refused(study, folder, message, **options):
+    with pytest.raises(BadInputError, match=message):
+        run(study, folder / "s.zarr", progress=False, **options)
+    assert not (folder / "s.zarr").exists()
+
+
 @pytest.mark.parametrize(
     "evaluate",
     [legacy, standard, entropy, program, counted],
@@ -83,9 +89,7 @@ def study_of(*methods, **panel):
 )
 def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_path, evaluate):
     study = study_of(Method("seeded", seeded), Method("odd", evaluate))
-    with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers .*got x = .* and "):
-        run(study, tmp_path / "s.zarr", progress=False)
-    assert not (tmp_path / "s.zarr").exists()
+    assert_refused(study, tmp_path, r"^method odd of panel p must return the same numbers .*got x = .* and ")
 
 
 def pooled(data, setting, streams):
@@ -108,9 +112,7 @@ def test_method_that_pools_the_trials_of_a_block_is_refused(tmp_path, evaluate, 
     """Its numbers would depend on the division into blocks, and each block alone would be right when it is verified."""
     study = study_of(Method("seeded", seeded), Method("odd", evaluate))
     message = f"^method odd of panel p must return the same numbers for a trial .*, got {difference} for the first"
-    with pytest.raises(BadInputError, match=message):
-        run(study, tmp_path / "s.zarr", progress=False)
-    assert not (tmp_path / "s.zarr").exists()
+    assert_refused(study, tmp_path, message)
 
 
 def test_rounding_may_depend_on_the_size_of_a_block(tmp_path):
@@ -128,17 +130,18 @@ def test_method_that_sometimes_fails_is_refused(tmp_path):
 
 def test_simulation_with_other_randomness_is_refused(tmp_path):
     study = study_of(Method("seeded", seeded), simulate=lambda cell, streams: np.random.random(len(streams.trials)))  # noqa: NPY002
-    with pytest.raises(BadInputError, match=r"^simulate of panel p must return the same data"):
-        run(study, tmp_path / "s.zarr", progress=False)
-    assert not (tmp_path / "s.zarr").exists()
+    assert_refused(study, tmp_path, r"^simulate of panel p must return the same data")
 
 
 @pytest.mark.slow
 def test_check_in_child_processes(tmp_path):
     """With a time limit, first trials are repeated in child processes as well."""
-    with pytest.raises(BadInputError, match=r"^method odd of panel p must return the same numbers"):
-        run(study_of(Method("odd", entropy)), tmp_path / "s.zarr", time_limit=60, progress=False)
-    assert not (tmp_path / "s.zarr").exists()
+    assert_refused(
+        study_of(Method("odd", entropy)),
+        tmp_path,
+        r"^method odd of panel p must return the same numbers",
+        time_limit=60,
+    )
 
 
 def test_program_with_a_seed_can_be_repeated(tmp_path):
@@ -248,9 +251,7 @@ def reseeded(data, setting, streams):
 def test_method_that_another_one_seeds_is_refused(tmp_path):
     study = study_of(Method("reseeded", reseeded), Method("odd", legacy))
     message = r"^method odd of panel p must .* from two calls, before and after other methods; change nothing that"
-    with pytest.raises(BadInputError, match=message):
-        run(study, tmp_path / "s.zarr", progress=False)
-    assert not (tmp_path / "s.zarr").exists()
+    assert_refused(study, tmp_path, message)
 
 
 def test_floating_point_errors_of_a_method_do_not_depend_on_others(tmp_path):
@@ -264,7 +265,7 @@ def test_floating_point_errors_of_a_method_do_not_depend_on_others(tmp_path):
     before = np.geterr()
     study = study_of(Method("strict", strict), Method("underflows", underflows))
     panel = study.panels[0]
-    assert find_unseeded(study, first_trials(panel)[0]) == ""
+    assert find_defect(study, first_trials(panel)[0]) == ""
     outcomes = evaluate_block(study, Block("p", 0, range(2)), panel.settings())
     assert [outcome.status.tolist() for outcome in outcomes] == [[1, 1], [1, 1]]
     assert np.geterr() == before
@@ -292,7 +293,7 @@ def test_simulation_with_missing_values_can_be_repeated(name):
     study = study_of(Method("m", lambda data, *_: {"x": [1.0]}), simulate=simulate)
     for is_changed in (False, True):
         calls.clear()
-        assert bool(find_unseeded(study, first_trials(study.panels[0])[0])) == is_changed
+        assert bool(find_defect(study, first_trials(study.panels[0])[0])) == is_changed
 
 
 def wide_study(method, **changes):
@@ -318,9 +319,9 @@ def test_transposed_values_are_refused_although_they_have_the_shape_of_a_block(t
 @pytest.mark.parametrize("shape", [(1, 3), (3,)])
 def test_first_trial_of_another_wrong_shape_is_a_failure(shape):
     study = wide_study(lambda data, setting, streams: {"x": np.ones(shape)})
-    assert find_unseeded(study, first_trials(study.panel("p"))[0]) == ""
+    assert find_defect(study, first_trials(study.panel("p"))[0]) == ""
 
 
 def test_shape_of_two_trials_whatever_their_number_is_refused():
     study = wide_study(lambda data, setting, streams: {"x": np.ones((2, 2))})
-    assert "x must have shape (1, 2), got (2, 2)) and ok" in find_unseeded(study, first_trials(study.panel("p"))[0])
+    assert "x must have shape (1, 2), got (2, 2)) and ok" in find_defect(study, first_trials(study.panel("p"))[0])
