@@ -14,6 +14,7 @@ from pipeline.errors import BadInputError, command
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import RequestedTrials
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster
 from studies.folders import configure, read_costs, require_folder, store_path
@@ -69,14 +70,16 @@ def run_all(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, PendingWork]:
+def _planned(
+    folder: str, studies: Mapping[str, tuple[pipeline.Study, dict[str, RequestedTrials]]]
+) -> dict[str, PendingWork]:
     """Return the pending work of all studies in a folder."""
     planned = {}
-    for name, study in studies.items():
-        planned[name] = PendingWork(study, None)
+    for name, (study, requested) in studies.items():
+        planned[name] = PendingWork(study, None, requested=requested)
         with suppress(Exception):  # no store yet, or a damaged one, which its run reports
             store = ResultStore.open(store_path(folder, name))
-            planned[name] = PendingWork(study, store if store.complete else None)
+            planned[name] = PendingWork(study, store if store.complete else None, requested=requested)
     return planned
 
 

@@ -451,8 +451,14 @@ STUDY = Study(
     figures=_FIGURES,
     criteria=Criteria(loss=("test_nll", "energy", "test_error"), covered="covered", width="width", distance="energy"),
     quick=Scale(
-        {"abalone": 10, "simulated": 20, "step-size": 5},
-        ("abalone", "simulated", "step-size"),
-        {"epsilon": {"abalone": (0.1, 1.0, 3.0), "simulated": (1.0, 10.0)}},
+        {"abalone": 10, "adult": 10, "mnist": 10, "simulated": 20, "step-size": 5},
+        (*LABELS, "simulated", "step-size"),
+        {
+            "epsilon": {
+                "abalone": (0.1, 1.0, 3.0, 10.0),
+                **dict.fromkeys(("adult", "mnist"), (10.0,)),
+                "simulated": (1.0, 10.0),
+            },
+        },
     ),
 )

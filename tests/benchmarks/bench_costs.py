@@ -14,14 +14,14 @@ from measuring import SMALLEST
 from pipeline.execution.work import PendingWork
 from pipeline.runs import estimate
 from studies import STUDIES
-from studies.folders import COSTS, SCALES, configure
+from studies.folders import COSTS, SCALES, at_scale
 
 PILOT_SECONDS = 0.1 if SMALLEST else 20.0  # per study and scale
 
 
 def measure(name: str, scale: str) -> dict[str, float]:
     """Return the seconds per evaluation of each panel of a study at a scale."""
-    configured = STUDIES[name].configure(**configure(STUDIES[name], scale))
+    configured = at_scale(STUDIES[name], scale)[0]
     n_evaluations = {panel: int(cells.sum()) for panel, cells in PendingWork(configured, None).by_cell().items()}
     plans = estimate.make_plan(configured, PILOT_SECONDS)
     return {plan.panel: float(f"{plan.seconds / n_evaluations[plan.panel]:.2g}") for plan in plans}

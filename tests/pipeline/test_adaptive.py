@@ -125,7 +125,15 @@ def test_adaptive_cluster_grows_and_shrinks(tmp_path, monkeypatch):
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize(("seconds", "trials"), [(0.25, 320), (1.0, 80), (10.0, 12)])
+@pytest.mark.parametrize(
+    ("seconds", "trials"),
+    [
+        (1.0, 40),
+        pytest.param(0.25, 320, marks=pytest.mark.exhaustive),
+        pytest.param(1.0, 80, marks=pytest.mark.exhaustive),
+        pytest.param(10.0, 12, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_adaptive_cluster_is_busy(tmp_path, monkeypatch, seconds, trials):
     """The workers are busy from the growth of the cluster to the beginning of the last block.
 

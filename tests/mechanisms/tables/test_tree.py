@@ -610,16 +610,16 @@ def test_prior_far_from_the_counts_gives_a_posterior():
 
 @pytest.mark.slow
 @pytest.mark.timing
-def test_chain_of_twenty_thousand_nodes_is_linear_in_its_depth():
+def test_chain_of_five_thousand_nodes_is_linear_in_its_depth():
     """All nodes are measurements of one count and are multiplied; the search for tilts was quadratic in the depth."""
-    y = np.random.default_rng(1).normal(40.0, 5.0, 20_000)
+    y = np.random.default_rng(1).normal(40.0, 5.0, 5_000)
     start = time.process_time()
     posterior = table_posterior(
-        y, Noise("gaussian", 500.0), np.append(np.arange(1, 20_000), -1), negative_binomial(1.0, 5.0)
+        y, Noise("gaussian", 500.0), np.append(np.arange(1, 5_000), -1), negative_binomial(1.0, 5.0)
     )
-    assert time.process_time() - start < 60.0
+    assert time.process_time() - start < 15.0
     x = np.arange(400)
-    log_p = stats.nbinom.logpmf(x, 1.0, 1.0 / 6.0) - 0.5 * 20_000 * ((x - y.mean()) / 500.0) ** 2
+    log_p = stats.nbinom.logpmf(x, 1.0, 1.0 / 6.0) - 0.5 * 5_000 * ((x - y.mean()) / 500.0) ** 2
     p = np.exp(log_p - special.logsumexp(log_p))
     assert posterior.mean()[[0, -1]] == pytest.approx(p @ x, rel=1e-9)
     assert posterior.std()[7] == pytest.approx(math.sqrt(p @ (x - p @ x) ** 2), rel=1e-9)

@@ -245,10 +245,10 @@ _PUBLISHED = "noise-aware-published"
 REGRESSION_INFERENCE = Case(
     runs=(
         {"panels": ["calibration"], "trials": 30, "values": {"n": [10], "track": ["pure"]}},
-        {"panels": ["augmentation"], "trials": 6, "values": {"track": ["pure"]}},
+        {"panels": ["augmentation"], "trials": 3, "values": {"track": ["pure"]}},
         {
             "panels": ["one-feature"],
-            "trials": 6,
+            "trials": 3,
             "values": {"n": [100, 1_000, 10_000, 100_000], "epsilon": [1.0], "records": ["inside", "clamped"]},
         },
         {
