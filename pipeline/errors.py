@@ -116,7 +116,8 @@ def unknown(kind: str, name: object, allowed: Iterable[object]) -> str:
     text, names = str(name), [str(known) for known in allowed]
     if not names:
         return f"unknown {kind} {text!r}; none is declared here"
-    return f"unknown {kind} {text!r}; {suggest(text, names)}Allowed: {', '.join(names)}"
+    near = suggest(text, names)
+    return f"unknown {kind} {text!r}; {near}{'Allowed' if near else 'allowed'}: {', '.join(names)}"
 
 
 def suggest(name: str, allowed: Sequence[str], most: int = 3) -> str:

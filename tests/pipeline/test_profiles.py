@@ -188,7 +188,7 @@ def test_choice_of_a_profile(write):
         ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}, ""),
         ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
         ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),
-        ("unknown profile 'c'; Allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
+        ("unknown profile 'c'; allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
         ("default must be text, in quotes where YAML reads it as another type, got 3", {"default": 3}, ""),
         ("profile a must be a mapping, got 'x'", profiles(a="x"), ""),
         ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"}), ""),
@@ -358,7 +358,7 @@ with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of
         ),
         *(
             with_kubernetes(
-                f"adapt: unknown key {key!r}; Allowed: minimum, maximum",
+                f"adapt: unknown key {key!r}; allowed: minimum, maximum",
                 launching(**KUBE, adapt={"minimum": 0, "maximum": 2, key: value}),
             )
             for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()

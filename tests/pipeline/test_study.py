@@ -185,7 +185,7 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
         (r"unknown factor 'epsilom'; did you mean epsilon\?", {"values": {"epsilom": [1]}}),
         ("unknown factor 'trial'", {"values": {"trial": [1]}}),
         (
-            "unknown factor 'epsilon'; Allowed: order, point, power",
+            "unknown factor 'epsilon'; allowed: order, point, power",
             {"panels": ["table"], "values": {"epsilon": [1]}},
         ),
         ("panel with n.*did you mean means", {"values": {"n": {"mean": [6]}}}),
