@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -264,6 +265,22 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (1, True, True)
     code, out, _ = command("ssh", "--no-connect")
     assert (code, "node2.example" in out, "--no-connect was given" in out) == (0, True, True)
+
+
+def test_refused_jobs_end_the_check_at_once(command, monkeypatch, tmp_path):
+    """The profile waits for a day; a batch system that refuses its jobs ends the check, in one line with the reason."""
+    shutil.copy(ROOT / "cluster.yaml", tmp_path)
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid account' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    started = time.monotonic()
+    code, _, err = command("slurm")
+    assert code == 2
+    assert time.monotonic() - started < 30
+    waiting, refused = err.strip().splitlines()
+    assert waiting.startswith("waiting for workers")
+    assert refused.startswith("dpstudies: the batch system refused 1 of 1 jobs of profile slurm: ")
+    assert "sbatch: error: invalid account; correct the profile" in refused
 
 
 @pytest.mark.parametrize(
