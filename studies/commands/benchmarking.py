@@ -25,9 +25,10 @@ def benchmark(
     trials: Trials = None,
     allow_failures: AllowFailures = False,
 ) -> None:
-    """Run your method in all studies that accept its kind, and rank it among other methods on one page.
+    """Rank your method among others, in all studies of its kind.
 
-    The exit code is 1 if the method is not calibrated, fails in a trial, or breaks its guarantee.
+    One page has the ranks, and tests of its calibration. The exit code is 1 if the method is not calibrated, fails in
+    a trial, or breaks its guarantee.
     """
     from studies.benchmark.computation import plan_benchmark
     from studies.benchmark.page import require_own_page, state_failures, state_verdict, write_benchmark

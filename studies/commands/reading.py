@@ -127,7 +127,7 @@ def trial(
     study: DeclaringStudy = None,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Recompute one trial from its key, and compare it with the stored values."""
+    """Recompute one trial from its key, and compare it."""
     from pipeline.execution.checks import rerun_trial
     from pipeline.runs.resolve import study_of
     from pipeline.store.result_store import ResultStore
@@ -157,7 +157,7 @@ def trial(
 def errors(
     store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
-    """List the causes of failed trials, with commands that recompute one trial of each."""
+    """List the causes of failed trials, and commands to recompute them."""
     from pipeline.store.result_store import open_complete
     from studies.failures import find_causes
 

@@ -61,7 +61,10 @@ def plan(
     values: Assignments = None,
     until: Until = None,
 ) -> None:
-    """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
+    """Estimate the cost and the Monte Carlo errors of a study.
+
+    Nothing is written.
+    """
     from pipeline.clusters.launch import available_cores
     from pipeline.execution.work import PendingWork
     from pipeline.runs.estimate import START_SECONDS, make_plan
@@ -168,7 +171,7 @@ def run(
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
+    """Run a study, or all studies, or continue a run of the same spec."""
     has_grid = trials is not None or bool(panel) or bool(values)
     if study == "all":
         has_goal = any(limit is not None for limit in (until, at_most, within, share))
@@ -237,7 +240,7 @@ def submit(
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Submit a study to a scheduler, and return; the work continues without this command."""
+    """Submit a study to a scheduler, which computes it."""
     submission = pipeline.submit(
         find_study(study, MODULES),
         store,
@@ -263,7 +266,10 @@ def submit(
 
 
 def cancel(store: StorePath, cluster: Scheduler = None) -> None:
-    """Cancel a submission, and release the store; with its scheduler, wait until its driver has ended."""
+    """Cancel a submission, and release its store.
+
+    With its scheduler, wait until its driver has ended.
+    """
     cancelled = pipeline.cancel(store, cluster=cluster)
     if cancelled.has_ended:
         say(f"cancelled {cancelled.submission}: its driver has ended")
@@ -318,7 +324,10 @@ def extend(
     cluster: Cluster = None,
     study: DeclaringStudy = None,
 ) -> None:
-    """Add trials, values or methods to a store, and compute them; stored results do not change."""
+    """Add trials, values or methods to a store, and compute them.
+
+    Stored results do not change.
+    """
     if trials is None and not values and not add and until is None:
         raise BadInputError(
             "extend requires --trials, --set, --add or --until, got none; to compute pending trials, use resume"

@@ -30,7 +30,10 @@ def summarise(
     output: Annotated[Path | None, option("File for every statistic: .csv, .json or .parquet.")] = None,
     study: DeclaringStudy = None,
 ) -> None:
-    """Print means over trials with their Monte Carlo standard errors, and proportions with 95 % intervals."""
+    """Print means with Monte Carlo errors, and proportions.
+
+    Proportions have 95 % intervals.
+    """
     if csv + json + (output is not None) > 1:
         raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
     suffix = ".csv" if csv else ".json" if json else ""

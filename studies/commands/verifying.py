@@ -35,7 +35,10 @@ def verify(
     study: DeclaringStudy = None,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
+    """Check every chunk of a store, and compare recomputed blocks.
+
+    Nothing is written without --repair.
+    """
     from pipeline.runs.verify import verify as verify_store
     from pipeline.store.result_store import ResultStore
 
@@ -83,7 +86,10 @@ def compact(
         str, argument("DEST", "Path of the copy, at which nothing may exist.", callback=require_persistent)
     ],
 ) -> None:
-    """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
+    """Copy a complete store into few files, to archive or publish it.
+
+    Every chunk is compared with the original.
+    """
     with progress_bar("files") as show:
         pipeline.compact(store, destination, progress=show)
     say(f"every chunk is equal to the original; next: {command('report', destination)}")
