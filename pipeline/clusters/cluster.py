@@ -24,7 +24,7 @@ from pipeline.clusters.launch import Launch, available_cores, make_launch
 from pipeline.clusters.logs import filtered_logs, without_refusals
 from pipeline.clusters.profiles import Profile
 from pipeline.clusters.user_cluster import ChosenCluster, UserCluster, open_client, released_thread
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted
 from pipeline.redact import format_error, redact_text, short_repr
 
 _CONNECT_SECONDS = 10
@@ -233,7 +233,7 @@ def _has_worker(client: Client, cluster: ChosenCluster, seconds: float) -> bool:
             client.wait_for_workers(1, timeout=min(left, _POLL_SECONDS))
         jobs = list(getattr(client.cluster, "workers", {}).values())
         refusals = [job.refusal for job in jobs if getattr(job, "refusal", None) is not None]
-        refused = f"the batch system refused {len(refusals)} of {len(jobs)} jobs of {cluster.label}"
+        refused = f"the batch system refused {len(refusals)} of {counted(len(jobs), 'job')} of {cluster.label}"
         if client.nthreads():
             if refusals:
                 warnings.warn(f"{refused}: {format_error(refusals[0])}", stacklevel=3)

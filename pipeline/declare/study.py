@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_name, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, AddedMethod, Panel
-from pipeline.errors import BadInputError, require_known, unknown
+from pipeline.errors import BadInputError, counted, require_known, unknown
 from pipeline.notebooks import html_table
 
 _LOG = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Study:
             (panel.name, panel.meaning, len(panel.cells()), panel.n_trials, len(panel.methods)) for panel in self.panels
         ]
         heads = ("panel", "meaning", "cells", "trials per cell", "methods")
-        return html_table(f"{self.title} (study {self.name}, {len(self.claims)} claims)", heads, rows)
+        return html_table(f"{self.title} (study {self.name}, {counted(len(self.claims), 'claim')})", heads, rows)
 
     def __post_init__(self) -> None:
         require_text("the name of a study", self.name)

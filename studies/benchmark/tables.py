@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pipeline.errors import counted
 from studies.benchmark.losses import RelativeLoss
 from studies.benchmark.results import UNDECIDED, BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import (
@@ -94,7 +95,7 @@ def tabulate_cells(panel: PanelResult) -> PageTable:
         shown = (plus_minus(*mean[k]) for mean in means)
         rows.append((label, f"{n_ok[k]:,.0f}", f"{n_failed[k]:,.0f}", *tested, relative, *shown))
     heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *compared.averaged)
-    return PageTable(compared.title, f"{own.method} in {len(rows):,} cells", heads, rows)
+    return PageTable(compared.title, f"{own.method} in {counted(len(rows), 'cell')}", heads, rows)
 
 
 def _show_cell(relative: RelativeLoss | None, cell: int) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.errors import counted, verb
 from studies.commands.help import HeadedGroup
 from studies.commands.options import argument, complete_profile, option
 from studies.output import ERRORS, print_table, say
@@ -73,7 +74,8 @@ def check(
     for worker, faults in faults_of_workers.items():
         say(f"{worker}  {'; '.join(faults) or 'ok'}")
     n_joined, unfit = len(faults_of_workers), sum(map(bool, faults_of_workers.values()))
+    n_ok = n_joined - unfit
     requirement = "same code" + (f", {store} is shared and can be written" if store else "")
-    missing = f"; {wanted - n_joined} have not joined" if n_joined < wanted else ""
-    say(f"{n_joined - unfit} of {n_joined} workers are ok ({requirement}){missing}")
+    missing = f"; {wanted - n_joined} {verb(wanted - n_joined, 'has', 'have')} not joined" if n_joined < wanted else ""
+    say(f"{n_ok} of {counted(n_joined, 'worker')} {verb(n_ok)} ok ({requirement}){missing}")
     raise typer.Exit(1 if unfit or missing else 0)

@@ -8,7 +8,7 @@ import typer
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command
+from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command, counted, verb
 from studies import MODULES
 from studies.commands.options import (
     AcceptEditedStudy,
@@ -92,8 +92,8 @@ def plan(
         sum(getattr(panel_plan, name) for panel_plan in plans) for name in ("n_blocks", "n_bytes", "seconds")
     )
     say(
-        f"{PendingWork(configured, None).n_evaluations:,} evaluations (applicable methods x cells x trials) in "
-        f"{n_blocks:,} blocks, about {format_size(n_bytes)} of storage; at least about "
+        f"{counted(PendingWork(configured, None).n_evaluations, 'evaluation')} (applicable methods x cells x trials) "
+        f"in {counted(n_blocks, 'block')}, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for panel_plan in plans:
@@ -105,7 +105,8 @@ def plan(
             )
     for panel_plan in plans:
         if panel_plan.failures:
-            say(f"{panel_plan.failures:,} trials of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
+            n_failed = counted(panel_plan.failures, "trial")
+            say(f"{n_failed} of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
 
 
 def _plan_until(configured: pipeline.Study, until: str) -> None:
@@ -370,7 +371,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
                 fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT), 3)
             raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
-        say(f"{display.n_done:,} evaluations in {display.seconds:,.1f} s")
+        say(f"{counted(display.n_done, 'evaluation')} in {display.seconds:,.1f} s")
     raise typer.Exit(conclude(store))
 
 
@@ -386,4 +387,4 @@ def _describe_kept(store: str, remedy: str) -> str:
     again = f"continue with: {command('resume', store)}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
-    return f"committed blocks are kept, {pending:,} trials are pending; {again}"
+    return f"committed blocks are kept, {counted(pending, 'trial')} {verb(pending)} pending; {again}"

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import pipeline
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted, verb
 from studies.commands.options import (
     AcceptEditedStudy,
     Cluster,
@@ -59,8 +59,8 @@ def verify(
         say(f"{problem.where}: {problem.variable} is {problem.damage}")
     if len(verification.problems) > _SHOWN:
         say(f"and {len(verification.problems) - _SHOWN:,} more")
-    checked = f"{verification.n_read:,} blocks of a setting read, {verification.n_computed:,} recomputed"
-    say(f"{checked}, {len(verification.problems):,} problems")
+    checked = f"{counted(verification.n_read, 'block')} of a setting read, {verification.n_computed:,} recomputed"
+    say(f"{checked}, {counted(len(verification.problems), 'problem')}")
     again = command("resume", store)
     kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
@@ -74,7 +74,10 @@ def verify(
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: {again}")
     elif verification.n_pending:
-        say(f"incomplete: {verification.n_pending:,} blocks are pending; compute them with: {again}")
+        say(
+            f"incomplete: {counted(verification.n_pending, 'block')} {verb(verification.n_pending)} pending; compute "
+            f"them with: {again}"
+        )
     if kinds & _OF_BLOCKS or verification.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
-from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command, counted, verb
 from pipeline.precision.goals import Reached, reached_precision
 from pipeline.results.verdicts import judge_store
 from pipeline.runs.resolve import study_of
@@ -132,7 +132,8 @@ def count_undecided(results: Results) -> str:
 
 def count_decided(verdicts: Sequence[str]) -> str:
     """Return the number of claims with a verdict, and that of all, in words."""
-    return f"{len(verdicts) - verdicts.count('undecided')} of {len(verdicts)} claims have a verdict"
+    n_decided = len(verdicts) - verdicts.count("undecided")
+    return f"{n_decided} of {counted(len(verdicts), 'claim')} {verb(n_decided, 'has', 'have')} a verdict"
 
 
 def list_comparisons(results: Results) -> list[PageTable]:
