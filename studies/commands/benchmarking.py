@@ -7,14 +7,14 @@ import typer
 
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
-from studies.commands.options import AllowFailures, Trials, argument, option, require_persistent
+from studies.commands.options import AllowFailures, Trials, argument, option, path_word, require_persistent
 from studies.output import ERRORS, fail, print_table, say, writing
 
 _SCALE = "quick, or full: all trials and values of the studies."
 
 
 def benchmark(
-    method: Annotated[str, argument("METHOD", "A file FILE.py or FILE.py:NAME, see 'new'.")],
+    method: Annotated[str, argument("METHOD", "A file FILE.py or FILE.py:NAME, see 'new'.", callback=path_word)],
     store: Annotated[str, option("DIR", "Folder for the stores and the page.", callback=require_persistent)],
     scale: Annotated[Literal["quick", "full"], option(_SCALE)] = "quick",
     reference: Annotated[

@@ -482,3 +482,12 @@ def test_damage_to_a_compact_store_is_reported(command, store):
     code, out, _ = command("status", "compact.zarr")
     assert (code, "compact the original again: dpstudies compact ORIGINAL NEW" in out) == (3, True)
     assert "resume" not in out
+
+
+def test_printed_commands_accept_paths_that_begin_with_a_dash(command):
+    Path("toy.py").write_text(STUDY_FILE)
+    out = command("run", "toy.py", "--store=-x.zarr")[1]
+    shown = re.search(r"(?:next|see): dpstudies (.*)", out)[1].split()
+    assert shown[-1] == "./-x.zarr"
+    assert command(*shown)[0] != 2
+    assert "./-x.zarr" in command("status", "--", "-x.zarr")[1]
