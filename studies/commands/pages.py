@@ -46,7 +46,7 @@ def report(
             f"store: {command('report', others[0])}"
         )
     opened = open_complete(store)
-    _, configured = study_of(opened, find_named(study), accept_edited_study=True)  # no trial is computed
+    _, configured = study_of(opened, find_named(study), only_reads=True)  # no trial is computed
     page = output or _default_page(opened.url)
     with writing(page):
         results = write_results(opened, configured, page, figures)

@@ -74,7 +74,7 @@ def _declaring_study(opened: "ResultStore", study: str | None, *, is_needed: boo
     from pipeline.runs.resolve import study_of
 
     try:
-        return study_of(opened, find_named(study), accept_edited_study=True)[1]  # no trial is computed
+        return study_of(opened, find_named(study), only_reads=True)[1]  # no trial is computed
     except BadInputError as error:
         if study is not None:
             raise

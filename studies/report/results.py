@@ -83,7 +83,7 @@ def read_results(store: ResultStore, study: Study) -> StudyResults:
 
 def read_registered(store: ResultStore, name: str) -> StudyResults:
     """Read the store of a registered study; raise BadInputError if it contains another study or spec."""
-    _, study = study_of(store, find_study(name, MODULES), accept_edited_study=True)  # no trial is computed
+    _, study = study_of(store, find_study(name, MODULES), only_reads=True)  # no trial is computed
     return read_results(store, study)
 
 
