@@ -268,10 +268,16 @@ def _hint(cluster: ChosenCluster) -> str:
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
     return _HINTS[kind].format(
-        worker=shlex.join(["dask", "worker", str(profile.address)]),
+        worker=shlex.join(["dask", "worker", str(profile.address), *_tls_flags(profile)]),
         check=command("cluster", "check", profile.name, "--no-connect"),
         queue=_QUEUES.get(submit, "qstat"),
     )
+
+
+def _tls_flags(profile: Profile) -> list[str]:
+    """Return the options of ``dask`` for the TLS of an address, whose files have other paths on other machines."""
+    files = ("--tls-ca-file", "CA.pem", "--tls-cert", "CERTIFICATE.pem", "--tls-key", "KEY.pem")
+    return list(files) if str(profile.address).startswith("tls://") else []
 
 
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
@@ -282,11 +288,13 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
             return _connect(profile, security, seconds)
         return _connect(profile, security, seconds)
     except (OSError, ValueError, TypeError, AssertionError) as error:
-        is_anonymous = str(profile.address).startswith("tls://") and "tls_client_cert" not in profile.security
+        flags = _tls_flags(profile)
+        is_anonymous = flags and "tls_client_cert" not in profile.security
+        scheduler = shlex.join(["dask", "scheduler", *(["--protocol", "tls"] if flags else []), *flags])
         remedy = (
             "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"
             if is_anonymous
-            else "start one with 'dask scheduler', or correct the address or security"
+            else f"start one with '{scheduler}', or correct the address or security"
         )
         raise UnreachableSchedulerError(
             f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): {remedy} of profile "
