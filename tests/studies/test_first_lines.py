@@ -49,7 +49,8 @@ def test_best_line_of_each_point_is_shown_at_first():
 def test_lines_of_a_measure_without_a_direction_are_of_all_origins():
     plot = draw(means_of(ours_8=(0.0, 0.0)), best="")
     assert plot.shown == (*(f"ours-{i}" for i in range(5)), "published", "laplace", "not-private")
-    assert describe_hidden([plot]).sentence == "4 of 12 lines are hidden at first."
+    hidden = describe_hidden([plot])
+    assert hidden.sentence == f"4 of 12 lines are hidden at first: {', '.join(hidden.hidden)}."
 
 
 @pytest.mark.parametrize(("best", "shown"), [("highest", {"ours-8"}), ("extreme", {"ours-8", "ours-7"})])
