@@ -44,8 +44,8 @@ class HiddenLines:
             return ""
         is_one = len(self.hidden) == 1
         # named where no estimate is better than another
-        names = "" if self.better else f": {', '.join(self.hidden)}"
-        texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first{names}."]
+        listed = "" if self.better else f": {', '.join(self.hidden)}"
+        texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first{listed}."]
         for phrase, names in self.better.items():
             if names:
                 has = "has" if len(names) == 1 else "have"
