@@ -59,6 +59,12 @@ def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tup
     return ("study", "panel", *HEADS), rows
 
 
+_UNTESTED = (
+    "Calibration is not tested: the data of this panel are not drawn from the assumed model, so that the coverage of an "
+    "exact posterior need not be nominal."
+)
+
+
 def tabulate_ranks(panel: PanelResult) -> PageTable:
     """Return the table of all methods of a panel: ranked ones, then others."""
     others = [result for result in panel.methods if result not in panel.ranked]
@@ -70,7 +76,8 @@ def tabulate_ranks(panel: PanelResult) -> PageTable:
     compared = panel.compared
     measures = {"Loss": panel.loss, "Distance": compared.criteria.distance}
     stated = [f"{role}: {compared.describe(name)}." for role, name in measures.items() if compared.has(name)]
-    caption = " ".join([f"{compared.panel.meaning}.", *stated, f"References: {compared.origin}."])
+    untested = [_UNTESTED] if compared.criteria.uniform and not compared.uniform else []
+    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, f"References: {compared.origin}."])
     return PageTable(compared.title, caption, ("method", *HEADS, "cells"), rows)
 
 
