@@ -60,8 +60,8 @@ def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tup
 
 
 _UNTESTED = (
-    "Calibration is not tested: the data of this panel are not drawn from the assumed model, so that the coverage of an "
-    "exact posterior need not be nominal."
+    "Calibration is not tested: the data of this panel are not drawn from the assumed model, so that the coverage of "
+    "an exact posterior need not be nominal."
 )
 
 
