@@ -135,8 +135,8 @@ class Factor:
         Name in the keys of random streams, by default `name`. A renamed factor keeps its earlier name here, so that its
         numbers do not change.
     categories : tuple of str, optional
-        Texts that runs may choose, for the kind "str": by default the declared values, and every text if it is empty,
-        such as for paths of files. Not part of the spec.
+        Texts that runs may choose, for the kind "str": by default the declared values if there are several. Every text
+        if it is empty, and by default for a single value, such as the path of a file. Not part of the spec.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class Factor:
         if len(set(canonical)) < len(canonical):
             raise BadInputError(f"{self.name} must have distinct values, got {', '.join(map(format_value, canonical))}")
         if self.kind == "str" and self.categories is None:
-            object.__setattr__(self, "categories", canonical)
+            object.__setattr__(self, "categories", canonical if len(canonical) > 1 else ())
         if self.categories:
             require_known(self.name, canonical, self.categories)
         object.__setattr__(self, "values", canonical)

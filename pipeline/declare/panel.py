@@ -267,6 +267,8 @@ class Panel:
 
     def choices(self, name: str) -> tuple[str, ...]:
         """Return the methods, or the categories of a factor, that ``--set`` chooses from; empty without such a list."""
+        if name == self.method_dim:
+            return tuple(method.name for method in self.methods)
         axis = self.settable().get(name)
         return () if axis is None else axis.categories or ()
 

@@ -130,8 +130,8 @@ _STRONG = replace(
 _STRONG = _STRONG.with_values("mechanism", ("glm-concentrated", "glm-diffused"))
 _STRONG = _STRONG.with_values("order", (100.0,)).with_values("epsilon", _EPSILONS[:3])
 _SOURCE = (
-    Factor("data", ("FILE.csv",), "path of the file, with column names in the first row", "str", categories=()),
-    Factor("target", ("target",), "column with the two classes", "str", categories=()),
+    Factor("data", ("FILE.csv",), "path of the file, with column names in the first row", "str"),
+    Factor("target", ("target",), "column with the two classes", "str"),
 )
 _CSV = replace(
     _SPLITS,

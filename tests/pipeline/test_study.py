@@ -91,7 +91,7 @@ KINDS = replace(
     name="kinds",
     method_dim="algorithm",
     methods=(*MEANS.methods[:1], *SINGLE.methods),
-    factors=(Factor("kind", ("odd", "even"), "a category"), Factor("file", ("a.csv",), "a path", categories=())),
+    factors=(Factor("kind", ("odd", "even"), "a category"), Factor("file", ("a.csv",), "a path")),
 )
 CHOICES = replace(STUDY, panels=(MEANS, TABLE, KINDS, replace(KINDS, name="odd").with_values("kind", ["odd"])))
 
@@ -272,7 +272,8 @@ def test_values_of_no_panel_are_refused(message, arguments):
 
 
 def test_values_that_no_panel_has_together_are_refused():
-    other = replace(KINDS, name="other", methods=SINGLE.methods, factors=(Factor("kind", ("prime",), "a category"),))
+    prime = Factor("kind", ("prime",), "a category", categories=("prime",))
+    other = replace(KINDS, name="other", methods=SINGLE.methods, factors=(prime,))
     with pytest.raises(
         BadInputError, match=r"^no panel of study toy has kind=prime and algorithm=plain; select panels"
     ):
