@@ -244,7 +244,10 @@ def _has_worker(client: Client, cluster: ChosenCluster, seconds: float) -> bool:
 
 
 def _with_refusals(factory: Any) -> Any:
-    """Return a class of dask-jobqueue whose jobs keep the error of their submission, which the class only logs."""
+    """Return a class of dask-jobqueue whose jobs keep the error of their submission, which the class only logs.
+
+    Jobs state that they failed or were closed, without which their cluster does not close completely.
+    """
 
     class Job(factory.job_cls):
         refusal: Exception | None = None
@@ -253,8 +256,12 @@ def _with_refusals(factory: Any) -> Any:
             try:
                 await super().start()
             except Exception as error:
-                self.refusal, self.status = error, Status.failed  # its cluster closes only if no job is being started
+                self.refusal, self.status = error, Status.failed
                 raise
+
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed
 
     return type(factory.__name__, (factory,), {"job_cls": Job})
 
