@@ -111,12 +111,27 @@ def command(*words: object) -> str:
     return shlex.join(["dpstudies", *map(str, words)])
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun, which is in the plural unless the number is 1.
+
+    >>> counted(1, "pending block"), counted(2000, "pending block")
+    ('1 pending block', '2,000 pending blocks')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def verb(number: int, one: str = "is", several: str = "are") -> str:
+    """Return a verb for a number of things: `one` if it is 1."""
+    return one if number == 1 else several
+
+
 def unknown(kind: str, name: object, allowed: Iterable[object]) -> str:
     """Return a one-line message for an unknown name, with the nearest allowed names."""
     text, names = str(name), [str(known) for known in allowed]
     if not names:
         return f"unknown {kind} {text!r}; none is declared here"
-    return f"unknown {kind} {text!r}; {suggest(text, names)}Allowed: {', '.join(names)}"
+    near = suggest(text, names)
+    return f"unknown {kind} {text!r}; {near}{'Allowed' if near else 'allowed'}: {', '.join(names)}"
 
 
 def suggest(name: str, allowed: Sequence[str], most: int = 3) -> str:

@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import typer
-from typer.core import TyperGroup
 
 from pipeline.errors import (
     BadInputError,
@@ -42,32 +42,25 @@ from studies.commands import (
     summaries,
     verifying,
 )
+from studies.commands.help import HeadedGroup
 from studies.output import ERRORS, OUTPUT, OutputError, fail, guarded_streams, say
 
-OWN_NUMBERS = "Releases of your own numbers"
-"""Heading of the commands on private data of the user, the ``rich_help_panel`` of their registration."""
 
+class Commands(HeadedGroup):
+    """Group of all commands: first those with which the README begins."""
 
-class HeadedGroup(TyperGroup):
-    """Group whose help lists the commands under their headings, as typer does only with rich markup."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section per heading, in the order of the registration."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        limit = formatter.width - 6 - max(map(len, self.commands))
-        for name, command in self.commands.items():
-            if not command.hidden:
-                heading = getattr(command, "rich_help_panel", None)
-                rows = sections.setdefault(heading if isinstance(heading, str) else "Commands", [])
-                rows.append((name, command.get_short_help_str(limit)))
-        for heading, rows in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+    headings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Commands to begin with": ("run", "report", "new", "benchmark", "infer", "mean"),
+        "Runs of studies": ("list", "plan", "resume", "extend", "merge", "submit", "cancel", "cluster"),
+        "Stores of results": ("status", "summarise", "serve", "trial", "errors", "verify", "compact"),
+        "Other releases of your own numbers": ("proportion", "histogram", "count", "regress", "partition"),
+        "Mechanisms, and pages of this project": ("audit", "site", "findings"),
+    }
 
 
 app = typer.Typer(
     name="dpstudies",
-    cls=HeadedGroup,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -114,9 +107,6 @@ for command in (
     publishing.site,
     publishing.findings,
     auditing.audit,
-):
-    app.command()(command)
-for release in (
     estimating.mean,
     estimating.proportion,
     estimating.histogram,
@@ -125,7 +115,7 @@ for release in (
     regressing.regress,
     regressing.partition,
 ):
-    app.command(rich_help_panel=OWN_NUMBERS)(release)
+    app.command()(command)
 app.command("summarize", hidden=True)(summaries.summarise)
 
 

@@ -18,6 +18,21 @@ def test_each_requirement_is_listed_once(kind):
     assert sorted(names) == sorted(set(names))
 
 
+def test_every_extra_is_in_the_table_of_the_guide():
+    guide = (ROOT / "pipeline/README.md").read_text()
+    table = guide.partition("| extra | for |\n")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[1:]]
+    extras = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(extras) == sorted(PROJECT["project"]["optional-dependencies"])
+
+
+def test_supported_versions_of_python_are_stated_once_in_words():
+    supported = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
+    assert f">={supported[0]}" == PROJECT["project"]["requires-python"]
+    words = f"Python {supported[0]} to {supported[-1]}"
+    assert all(words in (ROOT / file).read_text() for file in ("README.md", "pipeline/README.md"))
+
+
 def test_mypy_checks_all_code_but_the_tests():
     folders = {file.relative_to(ROOT).parts[0] for file in [*ROOT.glob("*/**/*.py"), *ROOT.glob("*.py")]}
     checked = set(PROJECT["tool"]["mypy"]["files"])

@@ -196,7 +196,9 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
     except BaseException as error:
         if is_interrupt(error):
             raise
-        return None if len(trials) > 1 else unevaluated(panel, 1, Status.FAILED, describe_exception(study, error))
+        if len(trials) > 1:
+            return None
+        return unevaluated(panel, 1, Status.FAILED, describe_exception(study, setting.method, error))
 
 
 def _evaluate_parts(

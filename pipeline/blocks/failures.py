@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.declare.factors import Method
 from pipeline.declare.source import functions_of, imported_from
 from pipeline.declare.study import Study
 from pipeline.redact import class_name, redact_text, shorten, text_of
@@ -52,19 +53,42 @@ def _reopen_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
-def describe_exception(study: Study, error: BaseException) -> str:
-    """Return the cause of an exception, with file and line of the last call in a file of the study, and the traceback.
+def describe_exception(study: Study, method: Method, error: BaseException) -> str:
+    """Return the cause of an exception, with its place in the files of the user or the study, and the traceback.
 
     Lines of markers below code are omitted, since options of Python and versions change them.
     """
-    files = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(_traceback(error))]
-    file, line = next((place for place in reversed(places) if place[0] in files), places[-1])
+    file, line = _place(study, method, error)
     lines = "".join(_entries(error)).rstrip().splitlines()
     kept = [text for text in lines if text.strip(" ~^|") or not text.strip()]
     hint = _NO_CHILDREN if _is_refused_child(error) else ""
     cause = f"{os.path.basename(imported_from(file))}:{line}: {_first_line(error)}{hint}"
     return redact_text("\n".join([cause, *kept]))
+
+
+def _place(study: Study, method: Method, error: BaseException) -> tuple[str, int]:
+    """Return file and line of the last call in a file of the user, or else in one of the study.
+
+    If the traceback has no file of the user, which returned a wrong value, it is that of the function of the method.
+    """
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(_traceback(error))]
+    own = [place for place in places if _is_of_user(place[0])] or _definitions(method)[::-1]
+    files = {getattr(getattr(function, "__code__", None), "co_filename", "") for function in functions_of(study)}
+    of_study = [place for place in places if place[0] in files]
+    return (own or of_study or places)[-1]
+
+
+def _definitions(method: Method) -> list[tuple[str, int]]:
+    """Return file and line of the functions in files of users that an added method calls."""
+    held = getattr(method.evaluate, "args", ()) if method.is_added else ()
+    codes = [
+        getattr(function, "__code__", None) for value in held for function in getattr(value, "__dict__", {}).values()
+    ]
+    return [(code.co_filename, code.co_firstlineno) for code in codes if code and _is_of_user(code.co_filename)]
+
+
+def _is_of_user(file: str) -> bool:
+    return imported_from(file) != file
 
 
 def _is_refused_child(error: BaseException) -> bool:

@@ -7,28 +7,30 @@ import re
 import shlex
 import ssl
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, Worker, WorkerPlugin
+from distributed import Client, LocalCluster, Status, Worker, WorkerPlugin
 from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters import rules
 from pipeline.clusters.launch import Launch, available_cores, make_launch
-from pipeline.clusters.logs import filtered_logs
+from pipeline.clusters.logs import filtered_logs, without_refusals
 from pipeline.clusters.profiles import Profile
 from pipeline.clusters.user_cluster import ChosenCluster, UserCluster, open_client, released_thread
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted
 from pipeline.redact import format_error, redact_text, short_repr
 
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # time in seconds after which a cluster without workers is reported
+_POLL_SECONDS = 0.5
 # nannies restart lost workers, which the cluster would otherwise remove if their restarts take longer
 _LOCAL_SETTINGS = {"distributed.deploy.lost-worker-timeout": "1000d"}
 _HINTS = {
@@ -204,22 +206,64 @@ def _await_worker(client: Client, cluster: ChosenCluster) -> None:
     wanted = [client.submit(os.getpid, pure=False)] if is_adaptive else []
     first = min(_SILENT_SECONDS, cluster.wait)
     try:
-        with suppress(TimeoutError) if first < cluster.wait else nullcontext():
-            client.wait_for_workers(1, timeout=first)
-            return
-        warnings.warn(
-            f"no worker has joined the cluster of {cluster.label} after {first:g} s; waiting up to "
-            f"{cluster.wait:g} s, Ctrl-C cancels; {_hint(cluster)}",
-            stacklevel=2,
-        )
-        client.wait_for_workers(1, timeout=cluster.wait - first)
-    except TimeoutError as error:
+        with without_refusals():  # which `_has_worker` raises
+            if _has_worker(client, cluster, first):
+                return
+            if first < cluster.wait:
+                warnings.warn(
+                    f"no worker has joined the cluster of {cluster.label} after {first:g} s; waiting up to "
+                    f"{cluster.wait:g} s, Ctrl-C cancels; {_hint(cluster)}",
+                    stacklevel=2,
+                )
+                if _has_worker(client, cluster, cluster.wait - first):
+                    return
         raise BadInputError(
             f"no worker has joined the cluster of {cluster.label} (waited {cluster.wait:g} s): {_hint(cluster)}"
             f"{', or increase wait in the profile' if isinstance(cluster, Profile) else ''}"
-        ) from error
+        )
     finally:
         client.cancel(wanted)
+
+
+def _has_worker(client: Client, cluster: ChosenCluster, seconds: float) -> bool:
+    """Wait for a worker; return False after `seconds`, and raise BadInputError if every job was refused before."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=min(left, _POLL_SECONDS))
+        jobs = list(getattr(client.cluster, "workers", {}).values())
+        refusals = [job.refusal for job in jobs if getattr(job, "refusal", None) is not None]
+        refused = f"the batch system refused {len(refusals)} of {counted(len(jobs), 'job')} of {cluster.label}"
+        if client.nthreads():
+            if refusals:
+                warnings.warn(f"{refused}: {format_error(refusals[0])}", stacklevel=3)
+            return True
+        if refusals and len(refusals) == len(jobs):
+            raise BadInputError(f"{refused}: {format_error(refusals[0])}; correct the profile")
+    return False
+
+
+def _with_refusals(factory: Any) -> Any:
+    """Return a class of dask-jobqueue whose jobs keep the error of their submission, which the class only logs.
+
+    Jobs state that they failed or were closed, without which their cluster does not close completely.
+    """
+
+    class Job(factory.job_cls):
+        refusal: Exception | None = None
+
+        async def start(self) -> None:
+            try:
+                await super().start()
+            except Exception as error:
+                self.refusal, self.status = error, Status.failed
+                raise
+
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed
+
+    return type(factory.__name__, (factory,), {"job_cls": Job})
 
 
 def _hint(cluster: ChosenCluster) -> str:
@@ -231,10 +275,16 @@ def _hint(cluster: ChosenCluster) -> str:
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
     return _HINTS[kind].format(
-        worker=shlex.join(["dask", "worker", str(profile.address)]),
+        worker=shlex.join(["dask", "worker", str(profile.address), *_tls_flags(profile)]),
         check=command("cluster", "check", profile.name, "--no-connect"),
         queue=_QUEUES.get(submit, "qstat"),
     )
+
+
+def _tls_flags(profile: Profile) -> list[str]:
+    """Return the options of ``dask`` for the TLS of an address, whose files have other paths on other machines."""
+    files = ("--tls-ca-file", "CA.pem", "--tls-cert", "CERTIFICATE.pem", "--tls-key", "KEY.pem")
+    return list(files) if str(profile.address).startswith("tls://") else []
 
 
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
@@ -245,11 +295,13 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
             return _connect(profile, security, seconds)
         return _connect(profile, security, seconds)
     except (OSError, ValueError, TypeError, AssertionError) as error:
-        is_anonymous = str(profile.address).startswith("tls://") and "tls_client_cert" not in profile.security
+        flags = _tls_flags(profile)
+        is_anonymous = flags and "tls_client_cert" not in profile.security
+        scheduler = shlex.join(["dask", "scheduler", *(["--protocol", "tls"] if flags else []), *flags])
         remedy = (
             "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"
             if is_anonymous
-            else "start one with 'dask scheduler', or correct the address or security"
+            else f"start one with '{scheduler}', or correct the address or security"
         )
         raise UnreachableSchedulerError(
             f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): {remedy} of profile "
@@ -274,7 +326,8 @@ def _start(profile: Profile, launch: Launch) -> Any:
         raise BadInputError(f"the cluster of profile {profile.name} cannot be started: {reason}")
     cluster = None
     try:
-        cluster = launch.factory(*profile.args, **launch.kwargs)
+        factory = _with_refusals(launch.factory) if launch.kind == "batch" else launch.factory
+        cluster = factory(*profile.args, **launch.kwargs)
         if profile.adapt:
             cluster.adapt(**profile.adapt)
         elif profile.scale is not None:

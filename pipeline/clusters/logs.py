@@ -68,3 +68,20 @@ def filtered_logs() -> Iterator[None]:
                 stack.callback(handler.setLevel, handler.level)
                 handler.setLevel(max(handler.level, logging.WARNING))
         yield
+
+
+@contextmanager
+def without_refusals() -> Iterator[None]:
+    """Omit the log messages of `tornado` about jobs that a batch system refuses."""
+    logger, is_other = logging.getLogger("tornado.application"), lambda record: not _is_refusal(record)
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
+
+
+def _is_refusal(record: logging.LogRecord) -> bool:
+    """Return True for the error of `dask_jobqueue` about a command of the batch system that failed."""
+    error = record.exc_info[1] if record.exc_info else None
+    return isinstance(error, RuntimeError) and str(error).startswith("Command exited with non-zero exit code")

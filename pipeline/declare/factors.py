@@ -14,7 +14,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, require_known
 from pipeline.redact import short_repr, text_of
 
 MAX_VALUES = 10**6
@@ -134,6 +134,9 @@ class Factor:
     stream_key : str, optional
         Name in the keys of random streams, by default `name`. A renamed factor keeps its earlier name here, so that its
         numbers do not change.
+    categories : tuple of str, optional
+        Texts that runs may choose, for the kind "str": by default the declared values if there are several. Every text
+        if it is empty, and by default for a single value, such as the path of a file. Not part of the spec.
 
     Examples
     --------
@@ -149,10 +152,12 @@ class Factor:
     kind: Kind = None  # type: ignore[assignment]  # set by __post_init__
     unit: str = "1"
     stream_key: str | None = None
+    categories: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require_name("the name of a factor", self.name)
         require_types(self, meaning=str, unit=str, stream_key=str | None, values=Sequence)
+        require_types(self, categories=tuple | None)
         if self.kind is None:
             object.__setattr__(self, "kind", _infer_kind(self.values))
         if self.kind not in (*_EXPECTED,):
@@ -164,6 +169,10 @@ class Factor:
         canonical = tuple(self.cast(value) for value in self.values)
         if len(set(canonical)) < len(canonical):
             raise BadInputError(f"{self.name} must have distinct values, got {', '.join(map(format_value, canonical))}")
+        if self.kind == "str" and self.categories is None:
+            object.__setattr__(self, "categories", canonical if len(canonical) > 1 else ())
+        if self.categories:
+            require_known(self.name, canonical, self.categories)
         object.__setattr__(self, "values", canonical)
 
     def cast(self, value: Any) -> Value:

@@ -265,6 +265,13 @@ class Panel:
         """Return the axes that ``--set`` can change: factors, outputs, constants, and the list of methods."""
         return {axis.name: axis for axis in (*self.factors, *self.method_axes, *self.outputs, *self.constants)}
 
+    def choices(self, name: str) -> tuple[str, ...]:
+        """Return the methods, or the categories of a factor, that ``--set`` chooses from; empty without such a list."""
+        if name == self.method_dim:
+            return tuple(method.name for method in self.methods)
+        axis = self.settable().get(name)
+        return () if axis is None else axis.categories or ()
+
     def with_values(self, name: str, values: Iterable[Any]) -> "Panel":
         """Return the panel with new values of a factor, output or constant, or a new list of methods."""
         try:

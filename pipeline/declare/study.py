@@ -3,7 +3,8 @@
 A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` divide trials into blocks and tasks.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_name, require_text, require_types
 from pipeline.declare.panel import MAX_TRIALS, AddedMethod, Panel
-from pipeline.errors import BadInputError, require_known, unknown
+from pipeline.errors import BadInputError, counted, require_known, unknown
 from pipeline.notebooks import html_table
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class Study:
             (panel.name, panel.meaning, len(panel.cells()), panel.n_trials, len(panel.methods)) for panel in self.panels
         ]
         heads = ("panel", "meaning", "cells", "trials per cell", "methods")
-        return html_table(f"{self.title} (study {self.name}, {len(self.claims)} claims)", heads, rows)
+        return html_table(f"{self.title} (study {self.name}, {counted(len(self.claims), 'claim')})", heads, rows)
 
     def __post_init__(self) -> None:
         require_text("the name of a study", self.name)
@@ -205,11 +208,14 @@ class Study:
             Seed of all streams, >= 0.
         panels : iterable of str
             Names of the panels to keep. If empty, the panels with `Panel.on_demand` are kept that have a factor in
-            `values` which no other panel has, or, if there are none, all panels without `Panel.on_demand`.
+            `values` which no other panel has, or, if there are none, all panels without `Panel.on_demand`; of these,
+            panels are left out that have none of the factors in `values`, or none of the methods or categories that it
+            lists, and a message names them.
         values : mapping of str to iterable, or to a mapping of str to iterable
             New values of factors, outputs, constants or the list of methods, in each kept panel that has the name, or
-            by panel; panels that a mapping does not name keep their values. A list of methods without an added one
-            (`with_methods`) keeps all added ones.
+            by panel; panels that a mapping does not name keep their values. If `panels` is empty, each panel takes the
+            methods and categories that it has. A list of methods without an added one (`with_methods`) keeps all added
+            ones.
         check : bool
             False to omit the check of each setting in each cell.
 
@@ -225,14 +231,22 @@ class Study:
         by_panel = {
             self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in trials_by_panel.items()
         }
-        kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
-        for name, new in (values or {}).items():
-            names = sorted({known for panel in kept for known in panel.settable()})
+        given: Values = {
+            name: new if isinstance(new, Mapping) else _several(new) for name, new in (values or {}).items()
+        }
+        named = [self.panel(name).name for name in _several(panels)]
+        kept = self._select(named or self._on_demand_for(given))
+        names = sorted({known for panel in kept for known in panel.settable()})
+        for name in given:
             if name not in names:
                 self._reject_panel_on_demand(name, [panel.name for panel in kept])
             require_known("factor", [name], names)
+        left_out = ""
+        if not named:
+            kept, given, left_out = self._panels_with(kept, given)
+        for name, new in given.items():
             having = [panel.name for panel in kept if name in panel.settable()]
-            by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, _several(new))
+            by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, new)
             require_known(f"panel with {name}", by_name, having)
             kept = tuple(
                 panel.with_values(name, _with_added(panel, name, _several(by_name[panel.name])))
@@ -243,6 +257,8 @@ class Study:
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed).with_trials(by_panel)
         for panel in study.panels if check else ():
             panel.check()
+        if left_out:
+            _LOG.info(left_out)
         return study
 
     def with_methods(self, *methods: AddedMethod, code: str = "") -> "Study":
@@ -326,13 +342,17 @@ class Study:
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
         known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
         require_known("factor", values, sorted(known))
-        more = {name: _several(new) for name, new in values.items()}
+        new_values = {name: _several(new) for name, new in values.items()}
+        of_panel = {name: dict.fromkeys(chosen, new) for name, new in new_values.items()}
+        if not panels:
+            of_panel = _by_panel([declared.panel(name) for name in chosen], new_values)
         kept = []
         for panel in self.panels:
             larger = panel
             if panel.name in chosen:
-                for name, new in more.items():
-                    larger = larger.with_more(name, new, declared.panel(panel.name))
+                for name, by_panel in of_panel.items():
+                    if by_panel.get(panel.name) or not new_values[name]:
+                        larger = larger.with_more(name, by_panel.get(panel.name, ()), declared.panel(panel.name))
                 if trials is not None and panel.trials is not None:
                     if trials < panel.trials:
                         raise BadInputError(
@@ -354,6 +374,22 @@ class Study:
                 f"study {self.name} computes its panels on demand only; select one with --panel: {names}"
             )
         return kept
+
+    def _panels_with(self, panels: Sequence[Panel], values: Values) -> tuple[tuple[Panel, ...], Values, str]:
+        """Return the panels that have a factor and, of each list, a choice in `values`; values by panel; a message."""
+        lists = {name: tuple(new) for name, new in values.items() if not isinstance(new, Mapping)}
+        by_panel = _by_panel(panels, lists)
+        named = {name for new in {**values, **by_panel}.values() for name in new}
+        without = {name for factor, new in by_panel.items() for name in new if lists[factor] and not new[name]}
+        kept = tuple(panel for panel in panels if not lists or (panel.name in named and panel.name not in without))
+        words = " and ".join(f"{name}={','.join(map(str, new))}" for name, new in lists.items())
+        if not kept:
+            raise BadInputError(f"no panel of study {self.name} has {words}; select panels with --panel")
+        others = [panel.name for panel in panels if panel not in kept]
+        message = f"panels without {words} are left out: {', '.join(others)}" if others else ""
+        names = [panel.name for panel in kept]
+        chosen = {name: {panel: new[panel] for panel in names if panel in new} for name, new in by_panel.items()}
+        return kept, {**values, **chosen}, message
 
     def _on_demand_for(self, values: Collection[str]) -> list[str]:
         """Return the names of panels on demand that have a factor in `values` which no other panel has."""
@@ -414,6 +450,19 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
                 differing += differences(stored[key], current[key], where)
         return differing
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
+
+
+def _by_panel(panels: Sequence[Panel], values: Mapping[str, tuple[Any, ...]]) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Return factor -> panel with it -> values that the panel can take; raise BadInputError for one of no panel."""
+    by_panel = {}
+    for name, new in values.items():
+        choices = {panel.name: panel.choices(name) for panel in panels if name in panel.settable()}
+        if all(choices.values()):
+            require_known(name, new, dict.fromkeys(choice for known in choices.values() for choice in known))
+        by_panel[name] = {
+            panel: tuple(value for value in new if value in known) if known else new for panel, known in choices.items()
+        }
+    return by_panel
 
 
 def _with_added(panel: Panel, name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:

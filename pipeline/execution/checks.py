@@ -58,7 +58,8 @@ def _find_problem(client: Client, action: str, function: Callable[..., str], *ar
             in_flight.submit(worker, function, *args, **options)
         return in_flight.first_problem(
             lambda worker: f"worker {worker} terminated while it {action}; check its log, or use --cluster threads",
-            "the same check fails on {} more workers",
+            "the same check fails on",
+            "worker",
         )
 
 
@@ -234,7 +235,8 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
             lambda at: "panel {}, method {} terminates its worker, but the store contains its results".format(
                 *compared[at]
             ),
-            "the same holds for {} more methods",
+            "the same holds for",
+            "method",
         )
     if problem:
         raise BadInputError(

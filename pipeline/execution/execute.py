@@ -27,7 +27,7 @@ from pipeline.clusters.profiles import THREADS
 from pipeline.clusters.user_cluster import ChosenCluster, UserCluster
 from pipeline.declare.factors import format_values
 from pipeline.declare.study import Study
-from pipeline.errors import ExecutionError
+from pipeline.errors import ExecutionError, counted, verb
 from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
 from pipeline.execution.tasks import compute
 from pipeline.execution.work import PendingWork, Receipt, Task, Work, pack
@@ -214,8 +214,10 @@ class _Driver:
                 self._collect(result, result.payload)
         if self._unfinished:
             (reason, _), *others = self._unfinished.most_common()
-            more = f", and {len(others)} more reasons" if others else ""
-            raise ExecutionError(f"{self._unfinished.total():,} blocks remain pending: {reason}{more}")
+            more = f", and {counted(len(others), 'more reason')}" if others else ""
+            n_blocks = self._unfinished.total()
+            remain = verb(n_blocks, "remains", "remain")
+            raise ExecutionError(f"{counted(n_blocks, 'block')} {remain} pending: {reason}{more}")
 
     def _fill(self) -> None:
         """Submit tasks until the window is full; work that is computed again comes first."""

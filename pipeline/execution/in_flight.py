@@ -13,7 +13,7 @@ import psutil
 from dask.utils import format_bytes
 from distributed import Client, Future, KilledWorker
 
-from pipeline.errors import ExecutionError
+from pipeline.errors import ExecutionError, counted
 from pipeline.redact import format_error
 
 _LOOK_SECONDS = 2.0
@@ -86,8 +86,8 @@ class TasksInFlight:
         while len(self):
             yield from self.wait()
 
-    def first_problem(self, describe_loss: Callable[[Any], str], others: str) -> str:
-        """Return the first problem of the tasks, with a clause on `others` if there are more, or an empty string."""
+    def first_problem(self, describe_loss: Callable[[Any], str], others: str, noun: str) -> str:
+        """Return the first problem of the tasks, and the number of others, or an empty string."""
         problems = {}
         for result in self.results():
             problem = describe_loss(result.payload) if result.is_lost else result.value or result.transient
@@ -95,7 +95,8 @@ class TasksInFlight:
                 problems[result.payload] = problem
         if not problems:
             return ""
-        return problems[min(problems)] + (f"; {others.format(len(problems) - 1)}" if len(problems) > 1 else "")
+        n_others = len(problems) - 1
+        return problems[min(problems)] + (f"; {others} {counted(n_others, f'more {noun}')}" if n_others else "")
 
     def cancel(self) -> None:
         """Cancel the tasks that have not started, without waiting for the others."""

@@ -12,7 +12,7 @@ from pipeline.declare.claims import Claim
 from pipeline.declare.factors import Measure, format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, require_known
+from pipeline.errors import BadInputError, counted, require_known, verb
 from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials, required_trials
 from pipeline.precision.targets import CLAIMS, PanelTarget, Precision, Target, parse_target, resolve_target
 from pipeline.results.verdicts import LookHistory, judge_look, summarise_panel
@@ -87,10 +87,9 @@ class PrecisionGoal:
         if not failed:
             return wide
         (name, cell, item), n, precision = failed[0]
-        verb = "is" if len(failed) == 1 else "are"
         text = (
-            f"{len(failed):,} of {len(self.reached):,} errors {verb} not finite: "
-            f"{study.panel(name).describe(cell, item)} has {precision.n:,} values after {n:,} trials"
+            f"{len(failed):,} of {counted(len(self.reached), 'error')} {verb(len(failed))} not finite: "
+            f"{study.panel(name).describe(cell, item)} has {counted(precision.n, 'value')} after {counted(n, 'trial')}"
         )
         return f"{text}; {wide}" if wide else text
 
@@ -105,19 +104,20 @@ class PrecisionGoal:
         _, (name, cell, item), n, precision = max(wide, key=lambda entry: entry[0])
         panel = study.panel(name)
         place = panel.describe(cell, item)
+        of_all = f"{len(wide):,} of {counted(len(self.reached), 'error')}"
         if not np.isfinite(precision.ratio):
             return (
-                f"{len(wide):,} of {len(self.reached):,} errors are unknown: the estimate of {place} is "
+                f"{of_all} {verb(len(wide))} unknown: the estimate of {place} is "
                 f"{precision.estimate:g} after {n:,} trials, which do not determine its error"
             )
         needed = f"needs about {whole_blocks(panel, max(n + 1, required_trials(n, precision.ratio))):,} trials"
         if precision.error <= precision.bound:
             return (
-                f"{len(wide):,} of {len(self.reached):,} errors are uncertain, since the trials are few for their "
-                f"skewness or contain few events or values: {place} has {n:,} and {needed}"
+                f"{of_all} {verb(len(wide))} uncertain, since the trials are few for their skewness or "
+                f"contain few events or values: {place} has {n:,} and {needed}"
             )
         return (
-            f"{len(wide):,} of {len(self.reached):,} errors exceed the bound; the largest is {precision.error:.2g} "
+            f"{of_all} {verb(len(wide), 'exceeds', 'exceed')} the bound; the largest is {precision.error:.2g} "
             f"after {n:,} trials instead of {precision.bound:.2g} ({place}), which {needed}"
         )
 

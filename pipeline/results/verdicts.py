@@ -11,7 +11,7 @@ from pipeline.declare.claims import Claim, Finding, level_share
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
-from pipeline.errors import about, require_known
+from pipeline.errors import about, counted, require_known, verb
 from pipeline.results.summaries import summarise
 from pipeline.results.value_counts import ValueCounts
 from pipeline.store.datasets import open_panel
@@ -108,7 +108,7 @@ def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | Non
         n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
         n_least = 1 if study.panel(panel).trials is None else claim.min_trials
         if n_pending:
-            return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
+            return Finding("undecided", f"{counted(n_pending, 'trial')} of panel {panel} {verb(n_pending)} pending.")
         if n_ok < n_least:
             return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {n_least}.")
     return None

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
+from pipeline.errors import counted
 from pipeline.execution.work import MOST_SAMPLES, PendingWork, Receipt
 
 Progress: TypeAlias = Callable[[PendingWork], Callable[[Receipt], None]]
@@ -234,7 +235,7 @@ class ProgressDisplay:
     def _print_line(self) -> None:
         self._last_line = time.monotonic()
         computed = ", ".join(filter(None, (self._label, f"panel {self._panel}" if self._panel else "")))
-        done = (f"{computed}: " if computed else "") + f"{self.n_done:,} of {self.n_total:,} evaluations"
+        done = (f"{computed}: " if computed else "") + f"{self.n_done:,} of {counted(self.n_total, 'evaluation')}"
         line = f"{done}, {self.rate:,.0f} evaluations/s, {self.n_failed:,} failed, time left {self._eta}"
         self._console.print(line, soft_wrap=True, highlight=False)
 

@@ -25,14 +25,18 @@ def study_of(
     study: StudySource | Study | str | None = None,
     accept_edited_study: bool = False,
     methods: Sequence[MethodFile] = (),
+    only_reads: bool = False,
 ) -> tuple[StudySource, Study]:
     """Return the source of a store's study, by default the referenced one, and the study with the stored spec.
 
+    An edited file is refused unless the user accepts the edit or, if no trial is computed (`only_reads`), has run or
+    named it.
+
     Methods that a user added to the study are those of their recorded files, or those of the same name in `methods`.
     """
-    source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
+    source = _trusted_source(store, accept_edited_study, only_reads) if study is None else named_source(study)
     source = replace(source, methods=tuple(_stored_methods(store, (*source.methods, *methods))))
-    if not accept_edited_study:
+    if not (accept_edited_study or only_reads):
         _refuse_edited_methods(store, source)
     declared = source.load()
     if declared.name != store.spec["study"]:
@@ -41,22 +45,25 @@ def study_of(
         )
     configured = declared.from_spec(store.spec)
     refuse_other_spec(store, configured)
-    if not accept_edited_study:
+    if not (accept_edited_study or only_reads):
         refuse_edited(store, source)
     source.trust()
     return source, configured
 
 
-def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySource:
-    """Return the source that a store references; raise `BadInputError` for code that this user has not run."""
+def _trusted_source(store: ResultStore, accept_edited_study: bool, only_reads: bool) -> StudySource:
+    """Return the source that a store references; raise `BadInputError` for code that this user has not run.
+
+    If the user accepts the edit, a file is trusted of which the user has run the version that the store records.
+    """
     reference = store.attributes.get("study_reference", "")
     if not isinstance(reference, str) or not (reference.endswith(".py") or ":" in reference):
         raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
     source = stored_source(reference)
-    if not source.is_trusted:
-        recorded = _last_record(store).get("study_file_sha256")
-        if not accept_edited_study and recorded and source.file and is_trusted_file(recorded, source.file):
-            refuse_edited(store, source)  # the user has run another version of this file
+    is_known = not only_reads and _has_run_recorded(store, source)
+    if is_known and not accept_edited_study and not source.is_trusted:
+        refuse_edited(store, source)
+    if not source.is_trusted and not (is_known and accept_edited_study):
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
             f"the store {store.url} references the study {code}, which is neither built in nor registered by an "
@@ -65,6 +72,12 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
         )
     enable_sibling_imports(source)
     return source
+
+
+def _has_run_recorded(store: ResultStore, source: StudySource) -> bool:
+    """Return True if this user has run the version of a study file that a store records, at the same path."""
+    recorded = _last_record(store).get("study_file_sha256")
+    return bool(recorded and source.file and is_trusted_file(recorded, source.file))
 
 
 def _stored_methods(store: ResultStore, named: Sequence[MethodFile]) -> Iterator[MethodFile]:
@@ -126,12 +139,13 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
     if now is None or not _is_edited(record, source) or not store.complete:
         return
     if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
-        name = shlex.quote(source.reference or "")
+        named = "" if _has_run_recorded(store, source) else f"--study {shlex.quote(source.reference or '')} "
+        of_run = " (run: without --study)" if named else ""
         recorded = record["study_file_sha256"]
         raise BadInputError(
             f"the study file {source.file} was edited: its SHA-256 is {now[:_DIGITS]}..., and {recorded[:_DIGITS]}... "
             f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
-            f"another --store, or accept the edit with --study {name} --accept-edited-study (run: without --study)"
+            f"another --store, or accept the edit with {named}--accept-edited-study{of_run}"
         )
 
 

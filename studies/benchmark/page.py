@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from pipeline.declare.panel import AddedMethod
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, counted, verb
 from studies.benchmark.figures import figures_of
 from studies.benchmark.results import BenchmarkResults
 from studies.benchmark.tables import (
@@ -67,7 +67,7 @@ def state_verdict(results: BenchmarkResults) -> str:
     rejected = results.uniformity.rejected
     if rejected:
         return f"{results.own} is not calibrated: {describe_rejected(rejected)}."
-    return f"No deviation of {results.own} from calibration was found in {len(tests):,} tests."
+    return f"No deviation of {results.own} from calibration was found in {counted(len(tests), 'test')}."
 
 
 def state_failures(results: BenchmarkResults) -> str:
@@ -75,7 +75,7 @@ def state_failures(results: BenchmarkResults) -> str:
     n_ok = sum(panel.own.count("ok") for panel in results.panels)
     n_pending = sum(panel.own.count("pending") for panel in results.panels)
     pending = f", {n_pending:,} pending" if n_pending else ""
-    return f"{n_ok:,} trials of {results.own} are ok, {results.n_failed:,} failed{pending}."
+    return f"{counted(n_ok, 'trial')} of {results.own} {verb(n_ok)} ok, {results.n_failed:,} failed{pending}."
 
 
 def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pipeline.errors import counted
 from studies.benchmark.losses import RelativeLoss
 from studies.benchmark.results import UNDECIDED, BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import (
@@ -58,6 +59,12 @@ def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tup
     return ("study", "panel", *HEADS), rows
 
 
+_UNTESTED = (
+    "Calibration is not tested: the data of this panel are not drawn from the assumed model, so that the coverage of "
+    "an exact posterior need not be nominal."
+)
+
+
 def tabulate_ranks(panel: PanelResult) -> PageTable:
     """Return the table of all methods of a panel: ranked ones, then others."""
     others = [result for result in panel.methods if result not in panel.ranked]
@@ -69,7 +76,8 @@ def tabulate_ranks(panel: PanelResult) -> PageTable:
     compared = panel.compared
     measures = {"Loss": panel.loss, "Distance": compared.criteria.distance}
     stated = [f"{role}: {compared.describe(name)}." for role, name in measures.items() if compared.has(name)]
-    caption = " ".join([f"{compared.panel.meaning}.", *stated, f"References: {compared.origin}."])
+    untested = [_UNTESTED] if compared.criteria.uniform and not compared.uniform else []
+    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, f"References: {compared.origin}."])
     return PageTable(compared.title, caption, ("method", *HEADS, "cells"), rows)
 
 
@@ -94,7 +102,7 @@ def tabulate_cells(panel: PanelResult) -> PageTable:
         shown = (plus_minus(*mean[k]) for mean in means)
         rows.append((label, f"{n_ok[k]:,.0f}", f"{n_failed[k]:,.0f}", *tested, relative, *shown))
     heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *compared.averaged)
-    return PageTable(compared.title, f"{own.method} in {len(rows):,} cells", heads, rows)
+    return PageTable(compared.title, f"{own.method} in {counted(len(rows), 'cell')}", heads, rows)
 
 
 def _show_cell(relative: RelativeLoss | None, cell: int) -> str:

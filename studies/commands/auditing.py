@@ -37,10 +37,10 @@ def audit(
         str, option("NAME", "Neighbouring data sets: replace-one, or add-remove if the number of records is private.")
     ] = "replace-one",
 ) -> None:
-    """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees.
+    """Compare exact privacy losses of mechanisms with their guarantees.
 
-    If a guarantee of released counts holds, draws are compared with the stated distribution at several data sets. Draws
-    that do not follow it are BROKEN.
+    The losses are the largest ones over all neighbours. If a guarantee of released counts holds, draws are compared
+    with the stated distribution at several data sets. Draws that do not follow it are BROKEN.
     """
     from mechanisms.core.privacy import RELATIONS
     from pipeline.errors import BadInputError, unknown

@@ -7,14 +7,14 @@ import typer
 
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
-from studies.commands.options import AllowFailures, Trials, argument, option, require_persistent
+from studies.commands.options import AllowFailures, Trials, argument, option, path_word, require_persistent
 from studies.output import ERRORS, fail, print_table, say, writing
 
 _SCALE = "quick, or full: all trials and values of the studies."
 
 
 def benchmark(
-    method: Annotated[str, argument("METHOD", "A file FILE.py or FILE.py:NAME, see 'new'.")],
+    method: Annotated[str, argument("METHOD", "A file FILE.py or FILE.py:NAME, see 'new'.", callback=path_word)],
     store: Annotated[str, option("DIR", "Folder for the stores and the page.", callback=require_persistent)],
     scale: Annotated[Literal["quick", "full"], option(_SCALE)] = "quick",
     reference: Annotated[
@@ -25,9 +25,10 @@ def benchmark(
     trials: Trials = None,
     allow_failures: AllowFailures = False,
 ) -> None:
-    """Run your method in all studies that accept its kind, and rank it among other methods on one page.
+    """Rank your method among others, in all studies of its kind.
 
-    The exit code is 1 if the method is not calibrated, fails in a trial, or breaks its guarantee.
+    One page has the ranks, and tests of its calibration. The exit code is 1 if the method is not calibrated, fails in
+    a trial, or breaks its guarantee.
     """
     from studies.benchmark.computation import plan_benchmark
     from studies.benchmark.page import require_own_page, state_failures, state_verdict, write_benchmark

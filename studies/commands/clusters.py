@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from pipeline.errors import counted, verb
+from studies.commands.help import HeadedGroup
 from studies.commands.options import argument, complete_profile, option
 from studies.output import ERRORS, print_table, say
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(cls=HeadedGroup, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -20,7 +22,7 @@ def cluster(context: typer.Context) -> None:
 
 @app.command("list")
 def list_profiles() -> None:
-    """List the profiles of this package, and of cluster.yaml in the current folder."""
+    """List the profiles of this package and of ./cluster.yaml."""
     from pipeline.clusters.profiles import load_profile, profile_files
     from pipeline.redact import redact_text
 
@@ -41,7 +43,10 @@ def check(
     store: Annotated[str | None, option("PATH", "Also check that workers can read and write this store.")] = None,
     connect: Annotated[bool, option("Start or connect to the cluster, and check each worker.")] = True,
 ) -> None:
-    """Show the cluster of a profile, and check that its workers have the same code and can write to the store."""
+    """Show the cluster of a profile, and check its workers.
+
+    They must have the same code, and must be able to write to the store.
+    """
     from pipeline.clusters.check import check_workers
     from pipeline.clusters.cluster import reach, requested_workers
     from pipeline.clusters.launch import describe_launch, launch_document, obstacle
@@ -69,7 +74,8 @@ def check(
     for worker, faults in faults_of_workers.items():
         say(f"{worker}  {'; '.join(faults) or 'ok'}")
     n_joined, unfit = len(faults_of_workers), sum(map(bool, faults_of_workers.values()))
+    n_ok = n_joined - unfit
     requirement = "same code" + (f", {store} is shared and can be written" if store else "")
-    missing = f"; {wanted - n_joined} have not joined" if n_joined < wanted else ""
-    say(f"{n_joined - unfit} of {n_joined} workers are ok ({requirement}){missing}")
+    missing = f"; {wanted - n_joined} {verb(wanted - n_joined, 'has', 'have')} not joined" if n_joined < wanted else ""
+    say(f"{n_ok} of {counted(n_joined, 'worker')} {verb(n_ok)} ok ({requirement}){missing}")
     raise typer.Exit(1 if unfit or missing else 0)

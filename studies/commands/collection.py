@@ -10,7 +10,7 @@ import typer
 
 import pipeline
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.store.result_store import ResultStore
@@ -61,12 +61,13 @@ def run_all(
         n_failed += state.n_failed
         unfinished += [name] * bool(state.n_pending)
         seconds = time.monotonic() - started
-        done = f"{n_new:,} evaluations in {seconds:,.1f} s" if n_new else "already complete"
-        say(f"{label}: {done}" + (f", {state.n_failed:,} trials failed" if state.n_failed else ""))
+        done = f"{counted(n_new, 'evaluation')} in {seconds:,.1f} s" if n_new else "already complete"
+        say(f"{label}: {done}" + (f", {counted(state.n_failed, 'trial')} failed" if state.n_failed else ""))
     if unfinished:
         say(f"incomplete: {', '.join(unfinished)}; continue with: {again}")
         raise typer.Exit(3)
-    say(f"complete{f', {n_failed:,} trials failed' if n_failed else ''}; next: {command('report', folder)}")
+    failed = f", {counted(n_failed, 'trial')} failed" if n_failed else ""
+    say(f"complete{failed}; next: {command('report', folder)}")
     raise typer.Exit(1 if n_failed else 0)
 
 

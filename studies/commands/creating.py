@@ -8,17 +8,22 @@ from typing import Annotated
 import typer
 
 from pipeline.errors import BadInputError, command
+from studies.commands.help import HeadedGroup
 from studies.commands.options import argument
 from studies.output import say
 
-app = typer.Typer(help="Write a running file with comments: a mechanism, method or study of your own.")
+app = typer.Typer(
+    cls=HeadedGroup,
+    rich_markup_mode=None,
+    help="Write a commented file to change: a study, method or mechanism.",
+)
 
 Name = Annotated[str, argument("NAME", "Name of the file without .py, such as my_mechanism.")]
 
 
 @app.command()
 def mechanism(name: Name) -> None:
-    """Write NAME.py with a mechanism that releases counts, and print the command that audits it."""
+    """Write NAME.py with a mechanism that releases counts."""
     path = _write("mechanism", name)
     say(f"audit: {command('audit', f'{path}:MECHANISM', '--prior', '1:1', '--n', '20', '--epsilon', '1')}")
     say(f"compare on simulated data: {command('run', path, '--store', f'{name}.zarr')}")
@@ -26,7 +31,7 @@ def mechanism(name: Name) -> None:
 
 @app.command()
 def study(name: Name) -> None:
-    """Write NAME.py with a study that compares two methods, and print the commands that run and show it."""
+    """Write NAME.py with a study that compares two methods."""
     path = _write("study", name)
     say(f"run: {command('run', path, '--store', f'{name}.zarr')}")
     say(f"page: {command('report', f'{name}.zarr')}")
@@ -34,25 +39,25 @@ def study(name: Name) -> None:
 
 @app.command()
 def posterior(name: Name) -> None:
-    """Write NAME.py with a posterior given a noisy sum, and print the command that runs it in a study."""
+    """Write NAME.py with a posterior given a noisy sum."""
     _write_method("posterior", name, "calibration")
 
 
 @app.command()
 def table(name: Name) -> None:
-    """Write NAME.py with an inference of noisy tables, and print the command that runs it in a study."""
+    """Write NAME.py with an inference of noisy tables."""
     _write_method("table", name, "noisy-tables")
 
 
 @app.command()
 def regression(name: Name) -> None:
-    """Write NAME.py with a regression given a noisy Gram matrix, and print the command that runs it in a study."""
+    """Write NAME.py with a regression given a noisy Gram matrix."""
     _write_method("regression", name, "regression-inference")
 
 
 @app.command()
 def draw(name: Name) -> None:
-    """Write NAME.py with a private draw for logistic regression, and print the command that runs it in a study."""
+    """Write NAME.py with a private draw for logistic regression."""
     _write_method("draw", name, "private-mcmc", "--panel", "simulated", "--trials", "20")
 
 

@@ -64,7 +64,10 @@ def mean(
     rehearsal: RehearsalSeed = None,
     json: Json = False,
 ) -> None:
-    """Release the mean of a column, with an interval that accounts for sampling and noise."""
+    """Release the mean of a column, with an interval.
+
+    It accounts for sampling and noise.
+    """
     from studies.own_data.estimate_requests import answer_mean
 
     options = _group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json)
@@ -85,9 +88,10 @@ def proportion(
     rehearsal: RehearsalSeed = None,
     json: Json = False,
 ) -> None:
-    """Release the probability of a condition in the population from which the rows were drawn.
+    """Release the probability of a condition in a population.
 
-    The interval is central, and contains neither 0 nor 1, even if no row or every row satisfies the condition.
+    Its rows are a sample from the population. The interval is central, and contains neither 0 nor 1, even if no row or
+    every row satisfies the condition.
     """
     from studies.own_data.estimate_requests import answer_proportion
 
@@ -108,7 +112,10 @@ def count(
     rehearsal: RehearsalSeed = None,
     json: Json = False,
 ) -> None:
-    """Release the number of rows that satisfy a condition; the number of all rows is public."""
+    """Release the number of rows that satisfy a condition.
+
+    The number of all rows is public.
+    """
     from studies.own_data.estimate_requests import answer_count
 
     answer_count(_group(file, epsilon, release, na, plot, ledger, budget, yes, rehearsal, json), where, levels)
@@ -134,7 +141,7 @@ def histogram(
     rehearsal: RehearsalSeed = None,
     json: Json = False,
 ) -> None:
-    """Release the shares of the categories of a column, or of bins of its numbers.
+    """Release the shares of categories, or of bins of numbers.
 
     Intervals are central, and contain neither 0 nor 1, even if a category has no row or every row.
     """

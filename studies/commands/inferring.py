@@ -47,10 +47,10 @@ def infer(
     seed: Annotated[int | None, option("Seed of the draws.")] = None,
     output: Annotated[Path | None, option("File for all cells and draws, .csv or .nc.")] = None,
 ) -> None:
-    """Infer the true counts of a published table with noise, with intervals for every cell and total.
+    """Infer the true counts of a published noisy table.
 
-    Several rows of one cell are measurements with independent noise. Equal values without noise, such as one rounding
-    printed twice, count once.
+    Every cell and total has an interval. Several rows of one cell are measurements with independent noise. Equal
+    values without noise, such as one rounding printed twice, count once.
     """
     from studies.own_data.published_posterior import InferenceOptions, answer_inference
 

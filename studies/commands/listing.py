@@ -31,7 +31,7 @@ def list_studies(
     ] = None,
     mechanisms: Annotated[bool, option("--mechanisms", "List the mechanisms and methods instead.")] = False,
 ) -> None:
-    """List the studies, the panels of the given studies, or the mechanisms."""
+    """List the studies, their panels, or the mechanisms."""
     if mechanisms and study:
         raise BadInputError(
             f"--mechanisms must be given without a study, got {study[0]}; omit --mechanisms or the study"

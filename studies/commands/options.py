@@ -44,18 +44,25 @@ def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | Non
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **more)
 
 
+def path_word(path: str) -> str:
+    """Return a path that printed commands can repeat: one that begins with a dash would be read as an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
 def require_persistent(store: str) -> str:
     """Return the path of a store; raise `BadInputError` for the memory of this process, which ends with the command."""
     if store.startswith("memory:"):
         raise BadInputError(
             f"a store must be in persistent storage, got {store}; pass a folder or a URL such as s3://BUCKET/NAME.zarr"
         )
-    return store
+    return path_word(store)
 
 
-StudyName = Annotated[str, argument("STUDY", "A name, a .py file with STUDY, or module:object.", complete_study)]
-StorePath = Annotated[str, argument("STORE", "Path of a result store.")]
-StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of 'run all'.")]
+StudyName = Annotated[
+    str, argument("STUDY", "A name, a .py file with STUDY, or module:object.", complete_study, callback=path_word)
+]
+StorePath = Annotated[str, argument("STORE", "Path of a result store.", callback=path_word)]
+StoreOrFolder = Annotated[str, argument("STORE", "A result store, or a folder of 'run all'.", callback=path_word)]
 NewStore = Annotated[str, option("--store", "PATH", "Path of the result store.", callback=require_persistent)]
 Open = Annotated[bool, option("--open", "Open the page in a browser.")]
 Level = Annotated[float, option("Probability of the intervals.")]

@@ -23,7 +23,7 @@ def report(
     study: DeclaringStudy = None,
     verbose: Annotated[bool, option("--verbose", "Print the statement and the evidence of each verdict.")] = False,
 ) -> None:
-    """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
+    """Write a page: figures, claims with verdicts, tables, provenance."""
     from pipeline.runs.resolve import study_of
     from pipeline.store.files.locations import holds_root
     from pipeline.store.result_store import open_complete
@@ -46,7 +46,7 @@ def report(
             f"store: {command('report', others[0])}"
         )
     opened = open_complete(store)
-    _, configured = study_of(opened, find_named(study), accept_edited_study=True)  # no trial is computed
+    _, configured = study_of(opened, find_named(study), only_reads=True)  # no trial is computed
     page = output or _default_page(opened.url)
     with writing(page):
         results = write_results(opened, configured, page, figures)
@@ -64,7 +64,10 @@ def serve(
     show: Open = False,
     study: DeclaringStudy = None,
 ) -> None:
-    """Serve the page of 'report' while a study runs; figures follow the committed results until Ctrl-C."""
+    """Serve the page of 'report' while a study runs, until Ctrl-C.
+
+    Figures follow the committed results.
+    """
     import asyncio
     import secrets
 

@@ -16,7 +16,10 @@ def site(
     ] = None,
     output: Annotated[Path, option("FOLDER", "New or empty folder, or that of an earlier site.")] = Path("site"),
 ) -> None:
-    """Write guides, API reference with search, gallery and results as files that a browser reads from disk."""
+    """Write a site of guides, API reference, gallery and results.
+
+    A browser reads its files from disk.
+    """
     if find_spec("pdoc") is None:
         raise BadInputError("the site requires pdoc; install it with: pip install 'dpstudies[site]'")
     from studies.report.site import write_site
@@ -33,7 +36,7 @@ def findings(
         argument("STORES...", "Folders of 'run all', and stores, which replace earlier ones of the same study."),
     ],
 ) -> None:
-    """Write the research note studies/FINDINGS.md of a checkout, and its figures, from stores."""
+    """Write the research note studies/FINDINGS.md, and its figures."""
     from studies.report.checkout import find_checkout
     from studies.report.findings import FIGURES, NOTE, write_findings
 

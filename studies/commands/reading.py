@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.blocks.evaluate import Status, total_by_kind
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted, verb
 from studies.commands.options import (
     AcceptEditedStudy,
     DeclaringStudy,
@@ -127,7 +127,7 @@ def trial(
     study: DeclaringStudy = None,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Recompute one trial from its key, and compare it with the stored values."""
+    """Recompute one trial from its key, and compare it."""
     from pipeline.execution.checks import rerun_trial
     from pipeline.runs.resolve import study_of
     from pipeline.store.result_store import ResultStore
@@ -157,7 +157,7 @@ def trial(
 def errors(
     store: StorePath, full: Annotated[bool, option("--full", "Print every cell and full tracebacks.")] = False
 ) -> None:
-    """List the causes of failed trials, with commands that recompute one trial of each."""
+    """List the causes of failed trials, and commands to recompute them."""
     from pipeline.store.result_store import open_complete
     from studies.failures import find_causes
 
@@ -169,9 +169,9 @@ def errors(
         shown = failures if full else failures[:_PLACES]
         say(f"{first.panel}: {sum(failure.count for failure in failures):,} {first.kind}: {reason}")
         for failure in shown:
-            say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
+            say(f"  {failure.where or 'all'}: {counted(failure.count, 'trial')}, first {failure.first}")
         if len(shown) < len(failures):
-            say(f"  and {len(failures) - len(shown):,} more cells; list them with --full")
+            say(f"  and {counted(len(failures) - len(shown), 'more cell')}; list them with --full")
         say(f"  again: {first.rerun(store)}")
     n_failed = sum(failure.count for failures in causes for failure in failures)
     retry = f"; retry them with: {command('resume', store, '--retry', 'failed')}" if n_failed else ""
@@ -220,12 +220,12 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
             say(f"audit of {method} in panel {panel}: {text}")
     if pending and opened.is_compact:  # a compact store is written complete
         say(
-            f"damaged: {pending:,} trials of this compact store are missing; restore its files from a backup, or "
-            f"compact the original again: {command('compact', 'ORIGINAL', 'NEW')}"
+            f"damaged: {counted(pending, 'trial')} of this compact store {verb(pending)} missing; restore its "
+            f"files from a backup, or compact the original again: {command('compact', 'ORIGINAL', 'NEW')}"
         )
         return 3
     if pending:
-        say(f"incomplete: {pending:,} trials pending; {following}")
+        say(f"incomplete: {counted(pending, 'trial')} pending; {following}")
         return 3
     if opened.run_part is not None:
         say(f"share {opened.run_part} is complete; join all shares with: dpstudies merge SHARES... --store DEST")
@@ -241,7 +241,7 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
             f"with: {goal.continuation(store)}"
         )
     if failed:
-        say(f"complete, {failed:,} trials failed; see: {command('errors', store)}")
+        say(f"complete, {counted(failed, 'trial')} failed; see: {command('errors', store)}")
         return 1
     say(f"complete; next: {command('report', store)}")
     return 0

@@ -80,10 +80,10 @@ def regress(
     json: Json = False,
     cluster: Cluster = None,
 ) -> None:
-    """Release private regression coefficients with intervals, after a forecast of their widths.
+    """Release private regression coefficients with intervals.
 
-    If the release does not resolve the error, its interval is an upper bound. If it does not resolve the spread of a
-    feature, intervals rest on the prior, and a line says so.
+    A forecast of their widths is printed before. If the release does not resolve the error, its interval is an upper
+    bound. If it does not resolve the spread of a feature, intervals rest on the prior, and a line says so.
     """
     from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
     from studies.own_data.regression import RegressionOptions, answer_regression  # needs Dask arrays
@@ -154,7 +154,10 @@ def partition(
     json: Json = False,
     cluster: Cluster = None,
 ) -> None:
-    """Release posterior probabilities or quantiles of a regression coefficient, and print the privacy loss."""
+    """Release posterior probabilities or quantiles of a coefficient.
+
+    The privacy loss is printed.
+    """
     from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
     from studies.own_data.partition import answer_partition  # needs Dask arrays
     from studies.own_data.partition_request import PartitionOptions

@@ -8,7 +8,7 @@ import typer
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command
+from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command, counted, verb
 from studies import MODULES
 from studies.commands.options import (
     AcceptEditedStudy,
@@ -61,7 +61,10 @@ def plan(
     values: Assignments = None,
     until: Until = None,
 ) -> None:
-    """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
+    """Estimate the cost and the Monte Carlo errors of a study.
+
+    Nothing is written.
+    """
     from pipeline.clusters.launch import available_cores
     from pipeline.execution.work import PendingWork
     from pipeline.runs.estimate import START_SECONDS, make_plan
@@ -89,8 +92,8 @@ def plan(
         sum(getattr(panel_plan, name) for panel_plan in plans) for name in ("n_blocks", "n_bytes", "seconds")
     )
     say(
-        f"{PendingWork(configured, None).n_evaluations:,} evaluations (applicable methods x cells x trials) in "
-        f"{n_blocks:,} blocks, about {format_size(n_bytes)} of storage; at least about "
+        f"{counted(PendingWork(configured, None).n_evaluations, 'evaluation')} (applicable methods x cells x trials) "
+        f"in {counted(n_blocks, 'block')}, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     if trials is None and not panel and not values:
@@ -105,7 +108,8 @@ def plan(
             )
     for panel_plan in plans:
         if panel_plan.failures:
-            say(f"{panel_plan.failures:,} trials of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
+            n_failed = counted(panel_plan.failures, "trial")
+            say(f"{n_failed} of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
 
 
 def _plan_until(configured: pipeline.Study, until: str) -> None:
@@ -171,7 +175,7 @@ def run(
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
+    """Run a study, or all studies, or continue a run of the same spec."""
     has_grid = trials is not None or bool(panel) or bool(values)
     if study == "all":
         has_goal = any(limit is not None for limit in (until, at_most, within, share))
@@ -240,7 +244,7 @@ def submit(
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Submit a study to a scheduler, and return; the work continues without this command."""
+    """Submit a study to a scheduler, which computes it."""
     submission = pipeline.submit(
         find_study(study, MODULES),
         store,
@@ -266,7 +270,10 @@ def submit(
 
 
 def cancel(store: StorePath, cluster: Scheduler = None) -> None:
-    """Cancel a submission, and release the store; with its scheduler, wait until its driver has ended."""
+    """Cancel a submission, and release its store.
+
+    With its scheduler, wait until its driver has ended.
+    """
     cancelled = pipeline.cancel(store, cluster=cluster)
     if cancelled.has_ended:
         say(f"cancelled {cancelled.submission}: its driver has ended")
@@ -321,7 +328,10 @@ def extend(
     cluster: Cluster = None,
     study: DeclaringStudy = None,
 ) -> None:
-    """Add trials, values or methods to a store, and compute them; stored results do not change."""
+    """Add trials, values or methods to a store, and compute them.
+
+    Stored results do not change.
+    """
     if trials is None and not values and not add and until is None:
         raise BadInputError(
             "extend requires --trials, --set, --add or --until, got none; to compute pending trials, use resume"
@@ -364,7 +374,7 @@ def _compute(store: str, work: Callable[[Any], object]) -> None:
                 fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT), 3)
             raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
-        say(f"{display.n_done:,} evaluations in {display.seconds:,.1f} s")
+        say(f"{counted(display.n_done, 'evaluation')} in {display.seconds:,.1f} s")
     raise typer.Exit(conclude(store))
 
 
@@ -380,4 +390,4 @@ def _describe_kept(store: str, remedy: str) -> str:
     again = f"continue with: {command('resume', store)}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
-    return f"committed blocks are kept, {pending:,} trials are pending; {again}"
+    return f"committed blocks are kept, {counted(pending, 'trial')} {verb(pending)} pending; {again}"

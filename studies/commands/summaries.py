@@ -30,7 +30,10 @@ def summarise(
     output: Annotated[Path | None, option("File for every statistic: .csv, .json or .parquet.")] = None,
     study: DeclaringStudy = None,
 ) -> None:
-    """Print means over trials with their Monte Carlo standard errors, and proportions with 95 % intervals."""
+    """Print means with Monte Carlo errors, and proportions.
+
+    Proportions have 95 % intervals.
+    """
     if csv + json + (output is not None) > 1:
         raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
     suffix = ".csv" if csv else ".json" if json else ""
@@ -71,7 +74,7 @@ def _declaring_study(opened: "ResultStore", study: str | None, *, is_needed: boo
     from pipeline.runs.resolve import study_of
 
     try:
-        return study_of(opened, find_named(study), accept_edited_study=True)[1]  # no trial is computed
+        return study_of(opened, find_named(study), only_reads=True)[1]  # no trial is computed
     except BadInputError as error:
         if study is not None:
             raise

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import pipeline
-from pipeline.errors import BadInputError, command
+from pipeline.errors import BadInputError, command, counted, verb
 from studies.commands.options import (
     AcceptEditedStudy,
     Cluster,
@@ -35,7 +35,10 @@ def verify(
     study: DeclaringStudy = None,
     accept_edited_study: AcceptEditedStudy = False,
 ) -> None:
-    """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
+    """Check every chunk of a store, and compare recomputed blocks.
+
+    Nothing is written without --repair.
+    """
     from pipeline.runs.verify import verify as verify_store
     from pipeline.store.result_store import ResultStore
 
@@ -56,8 +59,8 @@ def verify(
         say(f"{problem.where}: {problem.variable} is {problem.damage}")
     if len(verification.problems) > _SHOWN:
         say(f"and {len(verification.problems) - _SHOWN:,} more")
-    checked = f"{verification.n_read:,} blocks of a setting read, {verification.n_computed:,} recomputed"
-    say(f"{checked}, {len(verification.problems):,} problems")
+    checked = f"{counted(verification.n_read, 'block')} of a setting read, {verification.n_computed:,} recomputed"
+    say(f"{checked}, {counted(len(verification.problems), 'problem')}")
     again = command("resume", store)
     kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
@@ -71,7 +74,10 @@ def verify(
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: {again}")
     elif verification.n_pending:
-        say(f"incomplete: {verification.n_pending:,} blocks are pending; compute them with: {again}")
+        say(
+            f"incomplete: {counted(verification.n_pending, 'block')} {verb(verification.n_pending)} pending; compute "
+            f"them with: {again}"
+        )
     if kinds & _OF_BLOCKS or verification.n_pending or (kinds & {"damaged", "lost"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)
@@ -83,7 +89,10 @@ def compact(
         str, argument("DEST", "Path of the copy, at which nothing may exist.", callback=require_persistent)
     ],
 ) -> None:
-    """Copy a complete store into few files, to archive or publish it, and compare every chunk with the original."""
+    """Copy a complete store into few files, to archive or publish it.
+
+    Every chunk is compared with the original.
+    """
     with progress_bar("files") as show:
         pipeline.compact(store, destination, progress=show)
     say(f"every chunk is equal to the original; next: {command('report', destination)}")

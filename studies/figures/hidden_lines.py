@@ -43,7 +43,9 @@ class HiddenLines:
         if not self.hidden:
             return ""
         is_one = len(self.hidden) == 1
-        texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first."]
+        # named where no estimate is better than another
+        listed = "" if self.better else f": {', '.join(self.hidden)}"
+        texts = [f"{len(self.hidden)} of {len(self.lines)} lines {'is' if is_one else 'are'} hidden at first{listed}."]
         for phrase, names in self.better.items():
             if names:
                 has = "has" if len(names) == 1 else "have"

@@ -4,6 +4,7 @@ A figure is a sequence of plots, one above the other. `studies.figures.vega` com
 specification, from which static images and the interactive figure of a page are made.
 """
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -98,6 +99,10 @@ class Axis:
     covers: tuple[float, ...] = ()
 
 
+SMALL_TITLE = 45
+"""Number of characters of a line of the title that a small image has room for."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
     """Axes, marks and arrangement of a plot."""
@@ -186,7 +191,7 @@ class Plot(Layout):
         if self.titles:
             rows = rows[rows["axes"] == self.titles[0]].drop(columns="axes")
         title = ", ".join([self.y.title, *(self.titles[:1] or filter(None, [self.note]))])
-        y = replace(self.y, title=title)
+        y = replace(self.y, title=textwrap.fill(title, SMALL_TITLE))
         return replace(self, rows=rows, y=y, columns=1, height=120, share_x=True, share_y=True, note="")
 
     def values(self) -> np.ndarray:

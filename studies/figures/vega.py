@@ -168,7 +168,11 @@ def _specify_plot(plot: Plot, name: str, hover: bool, whole: int) -> Spec:
     transform = [{"calculate": f"isValid({value}) ? format({value}, '.4~g'){error} : ''", "as": "value"}]
     if plot.picks:
         transform = [{"filter": "!isValid(datum.pick) || datum.pick === picked"}, *transform]
-    shown = {"data": {"name": name}, "transform": transform, **({} if plot.sideways else {"title": title})}
+    shown = {
+        "data": {"name": name},
+        "transform": transform,
+        **({} if plot.sideways else {"title": title.split("\n") if "\n" in title else title}),
+    }
     if not plot.titles:
         return {**shown, **axes}
     shared = {"x": plot.share_x, "y": plot.share_y}

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from mechanisms.core.noise import NOISES
 from mechanisms.inference.families import MODELS
 from pipeline import Claim, Criteria, Factor, Finding, Measure, Method, Panel, Scale, Statistic, Study, claim, verdict
 from studies.claims import Look, entries, highest, joined, named, p4, smaller, span, tested, uniform
@@ -81,7 +82,7 @@ def _panel(
     noises: tuple[str, ...] = (), trials: int = 1_500, version: int = 4,
 ) -> Panel:  # fmt: skip
     is_vector = MODELS[family].n_components(priors[0]) > 1
-    noise = (Factor("noise", noises, "distribution of the noise", "str"),) if noises else ()
+    noise = (Factor("noise", noises, "distribution of the noise", "str", categories=tuple(NOISES)),) if noises else ()
     scalars = ((_JOINT,) if is_vector else ()) + ((_MEAN_WIDTH,) if family == "multinomial" else ())
     return inference_panel(
         name, meaning, family, partial(simulate_releases, family, name == "edge"), methods, _MEASURES, n=n,

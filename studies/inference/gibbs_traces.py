@@ -37,7 +37,8 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         return True
 
     constants = [
-        Factor("family", (family,), "model", "str"), Factor("n", (1_000,), "number of records", "int"),
+        Factor("family", (family,), "model", "str", categories=(family,)),
+        Factor("n", (1_000,), "number of records", "int"),
         Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
         Factor("prior", (prior,), "hyperparameters of the prior", "vector")]  # fmt: skip
     if bounds is not None:

@@ -155,12 +155,6 @@ def _panel(
 
 def _validate(cell: Values, setting: Values) -> bool:
     """Raise ValueError for values that no table has."""
-    allowed = {"leaves": _SHAPES, "prior": ("true", "wrong"), "published": _FORMATS,
-               "noise": ("k-norm", "geometric", "discrete-gaussian")}  # fmt: skip
-    for name, values in allowed.items():
-        if name in cell:
-            listed = f"{name} must be one of {', '.join(values)}"
-            require(cell[name] in values, listed, repr(cell[name]), "choose one of them")
     for name in ("noise_std", "epsilon"):
         scale = cell.get(name, 1.0)
         require(0.0 < scale <= 1e3, f"{name} must be in (0, 1000]", f"{scale:g}", "e.g. 1")

@@ -13,7 +13,7 @@ import pandas as pd
 from mechanisms.core.noise import Noise
 from mechanisms.tables import Prior, fit_prior, negative_binomial, poisson, table_posterior, uniform
 from pipeline.declare.factors import require_integer
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, counted
 from studies.option_texts import find_numbers, format_level, require_level, require_seed, split_names
 from studies.output import format_numbers, print_table, progress_bar, require_file, say, writing
 from studies.own_data.published_table import NoisyTable, read_table_csv
@@ -120,7 +120,7 @@ def _show(options: InferenceOptions, table: NoisyTable, frame: pd.DataFrame, pri
     print_table(frame.columns, _format_cells(frame.head(_SHOWN), len(table.labels.columns)))
     if len(frame) > _SHOWN:
         say(f"and {len(frame) - _SHOWN:,} more cells{'; pass --output for all' if options.output is None else ''}")
-    say(f"inference: {format_level(options.level)} intervals, {len(frame):,} cells")
+    say(f"inference: {format_level(options.level)} intervals, {counted(len(frame), 'cell')}")
     say(f"prior: {_describe_prior(prior)}")
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,8 @@ from studies.own_data.output import (
     state_guarantee,
     write_plot,
 )
+
+_NARROW = 0.75  # width of an interval, relative to a normal posterior of equal sd, below which a line explains it
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +96,7 @@ class RegressionAnswer:
         print_table(("coefficient", "mean", "sd", "low", "high"), rows)
         lines = [
             *state_guarantee(release.guarantee, release.n, drops_missing=self.stored.drops_missing),
+            *self._heavy_tails(values["coefficients"]),
             *self._unresolved(values["error_bound"]),
             f"inference: {posterior.method}, {format_level(self.level)} intervals",
             *(f"warning: {warning}" for warning in self.warnings),
@@ -106,6 +110,18 @@ class RegressionAnswer:
             say(f"values: {output}")
         if plot is not None:
             write_plot(plot, self._specify(values))
+
+    def _heavy_tails(self, coefficients: dict[str, dict[str, float]]) -> list[str]:
+        """Return a line on coefficients whose interval is much narrower than that of a normal posterior."""
+        normal = 2.0 * NormalDist().inv_cdf(0.5 + self.level / 2.0)
+        names = [
+            name
+            for name, numbers in coefficients.items()
+            if numbers["high"] - numbers["low"] < _NARROW * normal * numbers["sd"]
+        ]
+        if not names:
+            return []
+        return [f"heavy tails of {', '.join(names)}: rare distant values enlarge the sd, but not the interval"]
 
     def _unresolved(self, error_bound: float | None) -> list[str]:
         """Return the lines on what the release does not resolve."""

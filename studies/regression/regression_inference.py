@@ -105,7 +105,11 @@ def _panel(
         measures=tuple(
             Measure(name, text, dims=("component",), event=name == "covered") for name, text in measures.items()
         ),
-        factors=tuple(Factor(name, values[name], *words) for name, words in _FACTORS.items() if name in values),
+        factors=tuple(
+            Factor(name, values[name], meaning, kind, unit, categories=values[name] if kind == "str" else None)
+            for name, (meaning, kind, unit) in _FACTORS.items()
+            if name in values
+        ),
         outputs=(Factor("component", components, "parameter", "str"),),
         trials=trials,
         block_trials=min(trials, 50),

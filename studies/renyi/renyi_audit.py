@@ -353,7 +353,7 @@ STUDY = Study(
         values={
             "precision": {"tightness": (1.0,)},
             "beta": {"logistic": (1e-3,), "tightness": (1e-3, 1e-6), "ops": (1e-3, 10.0)},
-            "epsilon": (1.0,),
+            "epsilon": dict.fromkeys(("logistic", "dirichlet"), (1.0,)),
             "n": {"logistic": (1_000,), "links": (1,)},
             "order": dict.fromkeys(("logistic", "tightness", "ops", "dirichlet"), (1.0, 2.0)),
         }

@@ -68,7 +68,7 @@ class LivePage:
         self._location, self._study = os.fspath(location), study
         self._is_folder = is_folder(location)
         if not self._is_folder:
-            study_of(open_complete(location), study, accept_edited_study=True)  # nothing is computed
+            study_of(open_complete(location), study, only_reads=True)  # nothing is computed
         self._shown: Any = None
         self.content, self.progress = _WAITING, Progress()
         self._requested = threading.Event()
@@ -111,7 +111,7 @@ class LivePage:
         if self._is_folder:
             return folder_page(self._location).encode()
         store = open_complete(self._location)
-        return store_page(store, study_of(store, self._study, accept_edited_study=True)[1]).encode()
+        return store_page(store, study_of(store, self._study, only_reads=True)[1]).encode()
 
 
 class _Handler(RequestHandler):

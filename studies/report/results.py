@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
-from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command, counted, verb
 from pipeline.precision.goals import Reached, reached_precision
 from pipeline.results.verdicts import judge_store
 from pipeline.runs.resolve import study_of
@@ -83,7 +83,7 @@ def read_results(store: ResultStore, study: Study) -> StudyResults:
 
 def read_registered(store: ResultStore, name: str) -> StudyResults:
     """Read the store of a registered study; raise BadInputError if it contains another study or spec."""
-    _, study = study_of(store, find_study(name, MODULES), accept_edited_study=True)  # no trial is computed
+    _, study = study_of(store, find_study(name, MODULES), only_reads=True)  # no trial is computed
     return read_results(store, study)
 
 
@@ -132,7 +132,8 @@ def count_undecided(results: Results) -> str:
 
 def count_decided(verdicts: Sequence[str]) -> str:
     """Return the number of claims with a verdict, and that of all, in words."""
-    return f"{len(verdicts) - verdicts.count('undecided')} of {len(verdicts)} claims have a verdict"
+    n_decided = len(verdicts) - verdicts.count("undecided")
+    return f"{n_decided} of {counted(len(verdicts), 'claim')} {verb(n_decided, 'has', 'have')} a verdict"
 
 
 def list_comparisons(results: Results) -> list[PageTable]:

@@ -10,7 +10,7 @@ import xarray as xr
 from pipeline import BadInputError, Study, summarise
 from pipeline.blocks.evaluate import total_by_kind
 from pipeline.declare.factors import N_VALUES, QUANTILES, format_value
-from pipeline.errors import unknown
+from pipeline.errors import counted, unknown, verb
 from pipeline.results.verdicts import summarise_panel
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore, open_complete
@@ -94,7 +94,8 @@ class State(NamedTuple):
     def detail(self) -> str:
         """Numbers of evaluations."""
         ok, failed, pending = self.n_ok, self.n_failed, self.n_pending
-        return f"{ok:,} of {ok + failed + pending:,} evaluations are ok, {failed:,} failed, {pending:,} pending."
+        n_all = counted(ok + failed + pending, "evaluation")
+        return f"{ok:,} of {n_all} {verb(ok)} ok, {failed:,} failed, {pending:,} pending."
 
 
 def state_of(store: ResultStore) -> State:

@@ -129,8 +129,7 @@ def _end(cell: Values, rng: np.random.Generator, weight: float) -> tuple[int, fl
 
 
 def _validate(cell: Values, setting: Values) -> bool:
-    name, needed, minimum = cell["distribution"], cell["needed"], setting.get("minimum", 2)
-    require(name in _DISTRIBUTIONS, f"distribution must be one of {', '.join(_DISTRIBUTIONS)}", repr(name))
+    needed, minimum = cell["needed"], setting.get("minimum", 2)
     require(needed >= MIN_TRIALS, f"needed must be an integer >= {MIN_TRIALS}", needed)
     require(2 <= minimum <= MIN_TRIALS, f"minimum must be in 2 ... {MIN_TRIALS}", minimum)
     return True
@@ -151,7 +150,7 @@ PANEL = Panel(
         Measure("draws", "number of draws", dtype="int64"),
     ),
     factors=(
-        Factor("distribution", _PLAIN, "distribution of the draws", "str"),
+        Factor("distribution", _PLAIN, "distribution of the draws", "str", categories=tuple(_DISTRIBUTIONS)),
         Factor("needed", (200, 1000), "number of draws whose standard error is the bound", "int"),
     ),
     method_factors=(Factor("minimum", _MINIMA, "minimum number of draws", "int"),),
@@ -175,7 +174,13 @@ SKEWED = Panel(
         Measure("draws", "number of draws", dtype="int64"),
     ),
     factors=(
-        Factor("distribution", ("normal", "exponential", "lognormal", *_EVENTS), "distribution of the draws", "str"),
+        Factor(
+            "distribution",
+            ("normal", "exponential", "lognormal", *_EVENTS),
+            "distribution of the draws",
+            "str",
+            categories=tuple(_DISTRIBUTIONS),
+        ),
         Factor("needed", (200, 1000), "number of draws whose standard error is the bound", "int"),
     ),
     method_dim="rule",

@@ -57,7 +57,7 @@ def count_ways(stays: list[tuple[str, str]]) -> dict[str, int]:
 def measure(path: str, folder: str) -> list[tuple[str, str]]:
     """Return the stays of the store at a path, from `write_report`."""
     store = open_complete(path)
-    _, study = study_of(store, STUDIES.get(store.spec["study"]), accept_edited_study=True)
+    _, study = study_of(store, STUDIES.get(store.spec["study"]), only_reads=True)
     write_report(store, study, f"{folder}/first.html")  # imports
     store = open_complete(path)
     return follow(lambda: write_report(store, study, f"{folder}/report.html"))

@@ -306,6 +306,14 @@ def test_advice_about_clusters_without_workers(hint, profile):
     assert hint in pipeline.clusters.cluster._hint(load_profile(f"{SHIPPED}:{profile}"))
 
 
+def test_commands_for_an_address_with_tls_have_its_options():
+    """The commands name no file of the profile, since its keys are secret, and other machines have others."""
+    tls = "--tls-ca-file CA.pem --tls-cert CERTIFICATE.pem --tls-key KEY.pem"
+    hint = pipeline.clusters.cluster._hint
+    assert hint(Profile("a", address="tls://h:1")) == f"start one with: dask worker tls://h:1 {tls}"
+    assert hint(Profile("a", address="tcp://h:1")) == "start one with: dask worker tcp://h:1"
+
+
 class RigidCluster(LocalCluster):
     def scale(self, n):
         if n:  # zero workers are allowed, so that the cluster can stop

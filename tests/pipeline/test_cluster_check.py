@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_worker_with_other_code_is_found(command, tmp_path):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
         code, out, _ = command("c.yaml", "--store", "s.zarr")
         assert (code, out.count("  ok\n"), out.count("has other code")) == (1, 1, 1)
-        assert "1 of 3 workers are ok" in out
+        assert "1 of 3 workers is ok" in out
     assert not (tmp_path / "s.zarr").exists()
 
 
@@ -246,7 +247,7 @@ def test_a_bucket(object_server):
 def test_check_of_threads(command, tmp_path):
     shutil.copy(ROOT / "cluster.yaml", tmp_path)
     code, out, err = command("threads", "--store", "s.zarr")
-    assert (code, "1 of 1 workers are ok (same code, s.zarr is shared" in out) == (0, True)
+    assert (code, "1 of 1 worker is ok (same code, s.zarr is shared" in out) == (0, True)
     assert "starts       distributed.LocalCluster" in out
     assert "waiting for workers" in err
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
@@ -264,6 +265,22 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (1, True, True)
     code, out, _ = command("ssh", "--no-connect")
     assert (code, "node2.example" in out, "--no-connect was given" in out) == (0, True, True)
+
+
+def test_refused_jobs_end_the_check_at_once(command, monkeypatch, tmp_path):
+    """The profile waits for a day; a batch system that refuses its jobs ends the check, in one line with the reason."""
+    shutil.copy(ROOT / "cluster.yaml", tmp_path)
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid account' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    started = time.monotonic()
+    code, _, err = command("slurm")
+    assert code == 2
+    assert time.monotonic() - started < 30
+    waiting, refused = err.strip().splitlines()
+    assert waiting.startswith("waiting for workers")
+    assert refused.startswith("dpstudies: the batch system refused 1 of 1 job of profile slurm: ")
+    assert "sbatch: error: invalid account; correct the profile" in refused
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
 X = (Measure("x", "a number"),)
-WITHOUT_FAULTS = STUDY.configure(values={"failing": ["-1"]})
+WITHOUT_FAULTS = STUDY.configure(values={"failing": {"faults": ["-1"]}})
 
 
 def outcome_of(method, **panel):
@@ -520,7 +520,7 @@ def test_self_referencing_data():
 
 def with_failing_trials(*trials):
     """Return the toy study, configured so that the given trials raise errors."""
-    return STUDY.configure(values={"failing": [trials or (-1,)]})
+    return STUDY.configure(values={"failing": {"faults": [trials or (-1,)]}})
 
 
 @pytest.mark.parametrize("failing", [(0,), (0, 7), (3, 5), (1, 3, 5, 7), (3, 4)], ids=str)

@@ -144,7 +144,7 @@ def test_unknown_names_suggest_similar_ones():
     assert unknown("key", "adress", ["address", "env"]) == (
         "unknown key 'adress'; did you mean address? Allowed: address, env"
     )
-    assert unknown("key", "zzz", ["address"]) == "unknown key 'zzz'; Allowed: address"
+    assert unknown("key", "zzz", ["address"]) == "unknown key 'zzz'; allowed: address"
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "zarr.json", "", ".x", "a\nb", "a b", "x" * 101, "\ud800", None, 7])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -108,12 +109,21 @@ def test_profiles_of_the_package_need_no_file_and_can_be_replaced(monkeypatch, t
 
 @pytest.mark.slow
 def test_wheel_contains_the_cluster_file_the_markers_of_type_hints_and_shipped_references(tmp_path):
-    """The wheel contains the cluster file, which the repository keeps at its top level, and the `py.typed` files."""
-    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=SHIPPED.parent, capture_output=True, text=True, check=True
-    )
-    with zipfile.ZipFile(tmp_path / done.stdout.split()[-1]) as wheel:
+    """The wheel contains the cluster file, which the repository keeps at its top level, and the `py.typed` files.
+
+    It is built from the files of the source distribution, which must have all that the wheel needs.
+    """
+
+    def build(kind, folder):
+        code = f"import sys; from hatchling.build import build_{kind} as build; print(build(sys.argv[1]))"
+        words = [sys.executable, "-c", code, str(tmp_path)]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+        return tmp_path / done.stdout.split()[-1]
+
+    with tarfile.open(build("sdist", SHIPPED.parent)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("dpstudies-*/")
+    with zipfile.ZipFile(build("wheel", unpacked)) as wheel:
         assert wheel.read("pipeline/clusters/cluster.yaml") == SHIPPED.read_bytes()
         assert {"mechanisms/py.typed", "pipeline/py.typed", "studies/py.typed"} <= set(wheel.namelist())
         references = SHIPPED.parent.glob("studies/benchmark/references/*.json.gz")
@@ -188,7 +198,7 @@ def test_choice_of_a_profile(write):
         ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}, ""),
         ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
         ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),
-        ("unknown profile 'c'; Allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
+        ("unknown profile 'c'; allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
         ("default must be text, in quotes where YAML reads it as another type, got 3", {"default": 3}, ""),
         ("profile a must be a mapping, got 'x'", profiles(a="x"), ""),
         ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"}), ""),
@@ -358,7 +368,7 @@ with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of
         ),
         *(
             with_kubernetes(
-                f"adapt: unknown key {key!r}; Allowed: minimum, maximum",
+                f"adapt: unknown key {key!r}; allowed: minimum, maximum",
                 launching(**KUBE, adapt={"minimum": 0, "maximum": 2, key: value}),
             )
             for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()

@@ -116,8 +116,8 @@ def test_an_edited_study_file_is_refused(store, study_file, command, old):
     refused(
         lambda: NAMED[command](store, str(study_file)),
         f"was edited: its SHA-256 is {now[:12]}..., and {hashes_of(store)[0][:12]}... in the last session",
-        f"restore the file, or increase a version in it and choose another --store, or accept the edit with --study "
-        f"{study_file} --accept-edited-study",
+        "restore the file, or increase a version in it and choose another --store, or accept the edit with "
+        "--accept-edited-study",
     )
     assert file_stamps(store) == before
 
@@ -127,8 +127,21 @@ def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, st
     """If only the store names the study file, an edited file is refused and not imported."""
     edit(study_file)
     trace.unlink()
-    refused(lambda: call(store), "was edited: its SHA-256 is ", f"--study {study_file} --accept-edited-study")
+    refused(lambda: call(store), "was edited: its SHA-256 is ", "accept the edit with --accept-edited-study")
     assert not trace.exists()
+
+
+def test_an_accepted_edit_of_a_file_that_another_user_ran_is_refused(store, study_file, trace, user):
+    """The user who has run the recorded version at this path need not name the file; others must."""
+    edit(study_file)
+    trace.unlink()
+    refused(lambda: study_of(ResultStore.open(store), only_reads=True), "which you have not run before")
+    user("bob")
+    refused(lambda: resume(store, accept_edited_study=True), "which you have not run before")
+    assert not trace.exists()
+    user("ann")
+    study_of(ResultStore.open(store), accept_edited_study=True)
+    assert trace.exists()
 
 
 @pytest.mark.parametrize("new", ["# a comment\n\n\nOFFSET = 0  # bits", "OFFSET=(0)"])
@@ -222,11 +235,11 @@ def test_an_edited_file_may_be_read(store, study_file):
     """If the user names an edited study file, a report about its store is written."""
     edit(study_file)
     refused(
-        lambda: study_of(ResultStore.open(store), accept_edited_study=True),
+        lambda: study_of(ResultStore.open(store), only_reads=True),
         f"which you have not run before; if you trust the code, add --study {study_file}",
     )
-    study_of(ResultStore.open(store), str(study_file), accept_edited_study=True)
-    study_of(ResultStore.open(store), accept_edited_study=True)
+    study_of(ResultStore.open(store), str(study_file), only_reads=True)
+    study_of(ResultStore.open(store), only_reads=True)
 
 
 def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
@@ -239,7 +252,7 @@ def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
     edit(Path("local_study.py"))
     lose_last_block(path)
     user("ann")
-    refused(lambda: resume(path), "local_study.py was edited", "--study local_study:STUDY --accept-edited-study")
+    refused(lambda: resume(path), "local_study.py was edited", "accept the edit with --accept-edited-study")
 
 
 def test_hash_equals_that_of_the_file(user, study_file):
@@ -256,7 +269,7 @@ UNNAMED = {
     "extend": lambda store: extend(store, trials=6),
     "verify": verify,
     "study_of": lambda store: study_of(ResultStore.open(store)),
-    "report": lambda store: study_of(ResultStore.open(store), accept_edited_study=True),
+    "report": lambda store: study_of(ResultStore.open(store), only_reads=True),
 }
 
 

@@ -79,7 +79,7 @@ def test_check_of_a_queue(slurm, tmp_path):
     environment, _ = slurm
     shipped_profile(tmp_path)
     code, out, err = dpstudies(tmp_path, environment, "cluster", "check", "slurm", "--store", "s.zarr")
-    assert (code, "tcp://" in out, "1 of 1 workers are ok" in out) == (0, True, True), (out, err)
+    assert (code, "tcp://" in out, "1 of 1 worker is ok" in out) == (0, True, True), (out, err)
 
 
 def test_refused_jobs_are_reported(slurm, tmp_path):

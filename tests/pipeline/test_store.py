@@ -338,7 +338,7 @@ def inconsistent_variables(path, panel, replaced=False):
 
 
 def panel_with(name, method):
-    panel = STUDY.configure(values={"epsilon": [0.5]}).panel(name)
+    panel = STUDY.configure(values={"epsilon": {"means": [0.5]}}).panel(name)
     return replace(STUDY, panels=(panel.with_values(panel.method_dim, [method]),))
 
 

@@ -86,6 +86,46 @@ def test_configure_changes_every_panel_with_the_name():
     assert [panel.name for panel in only.panels] == ["faults"]
 
 
+KINDS = replace(
+    SINGLE,
+    name="kinds",
+    method_dim="algorithm",
+    methods=(*MEANS.methods[:1], *SINGLE.methods),
+    factors=(Factor("kind", ("odd", "even"), "a category"), Factor("file", ("a.csv",), "a path")),
+)
+CHOICES = replace(STUDY, panels=(MEANS, TABLE, KINDS, replace(KINDS, name="odd").with_values("kind", ["odd"])))
+
+
+@pytest.mark.parametrize(
+    ("values", "kept", "left_out"),
+    [
+        ({"algorithm": ["plain"]}, "means kinds odd", "without algorithm=plain are left out: table"),
+        ({"algorithm": ["coin", "chain"]}, "means kinds odd", "without algorithm=coin,chain are left out: table"),
+        ({"n": [6]}, "means", "without n=6 are left out: table, kinds, odd"),
+        ({"n": [6], "kind": ["even"]}, "means kinds odd", "without n=6 and kind=even are left out: table"),
+        ({"n": [6], "algorithm": ["plain"]}, "means kinds odd", "are left out: table"),
+        ({"file": ["b.csv"]}, "kinds odd", "left out: means, table"),
+        ({"n": {"means": [6]}}, "means table kinds odd", ""),
+        ({"n": {"means": [6]}, "order": [3]}, "means table", "left out: kinds, odd"),
+    ],
+    ids=str,
+)
+def test_values_select_the_panels_that_have_them(caplog, values, kept, left_out):
+    caplog.set_level("INFO", "pipeline")
+    configured = CHOICES.configure(values=values)
+    assert [panel.name for panel in configured.panels] == kept.split()
+    assert len(caplog.messages) == bool(left_out)
+    assert left_out in caplog.text
+
+
+def test_panels_take_the_methods_that_they_have():
+    configured = CHOICES.configure(values={"algorithm": ["coin", "chain", "plain"]})
+    methods = {panel.name: [method.name for method in panel.methods] for panel in configured.panels}
+    assert methods == {"means": ["chain", "plain"], "kinds": ["coin", "plain"], "odd": ["coin", "plain"]}
+    larger = CHOICES.configure(values={"algorithm": ["plain"]}).extended(CHOICES, None, {"algorithm": ["coin"]})
+    assert [len(panel.methods) for panel in larger.panels] == [1, 2, 2]
+
+
 def test_panels_keep_the_order_of_the_study():
     assert [panel.name for panel in STUDY.configure(panels=["table", "means", "table"]).panels] == ["means", "table"]
 
@@ -124,7 +164,7 @@ def test_values_of_a_panel_on_demand_select_it():
 
 def test_values_shared_with_a_panel_on_demand_change_kept_panels():
     configured = with_demand("faults").configure(values={"n": [6]})
-    assert [panel.name for panel in configured.panels] == ["means", "table", "single"]
+    assert [panel.name for panel in configured.panels] == ["means"]
     assert configured.panel("means").factors[0].values == (6,)
 
 
@@ -185,7 +225,7 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
         (r"unknown factor 'epsilom'; did you mean epsilon\?", {"values": {"epsilom": [1]}}),
         ("unknown factor 'trial'", {"values": {"trial": [1]}}),
         (
-            "unknown factor 'epsilon'; Allowed: order, point, power",
+            "unknown factor 'epsilon'; allowed: order, point, power",
             {"panels": ["table"], "values": {"epsilon": [1]}},
         ),
         ("panel with n.*did you mean means", {"values": {"n": {"mean": [6]}}}),
@@ -214,6 +254,30 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
 )
 def test_invalid_configuration_is_refused_in_one_line(message, arguments):
     refused(message, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        (r"unknown algorithm 'coyn'; did you mean coin\? Allowed: plain, noisy, chain, coin", {"algorithm": ["coyn"]}),
+        ("unknown kind 'prime'; allowed: odd, even", {"kind": ["prime"]}),
+    ],
+    ids=str,
+)
+def test_values_of_no_panel_are_refused(message, arguments):
+    with pytest.raises(BadInputError, match=message):
+        CHOICES.configure(values=arguments)
+    with pytest.raises(BadInputError, match=message):
+        CHOICES.extended(CHOICES, None, arguments)
+
+
+def test_values_that_no_panel_has_together_are_refused():
+    prime = Factor("kind", ("prime",), "a category", categories=("prime",))
+    other = replace(KINDS, name="other", methods=SINGLE.methods, factors=(prime,))
+    with pytest.raises(
+        BadInputError, match=r"^no panel of study toy has kind=prime and algorithm=plain; select panels"
+    ):
+        replace(STUDY, panels=(KINDS, other)).configure(values={"kind": ["prime"], "algorithm": ["plain"]})
 
 
 def test_too_many_blocks_of_an_extension_are_rejected():

@@ -401,4 +401,5 @@ def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatc
     assert re.search(r"regression-inference +calibration +not calibrated ", out)
     page = Path("regression/benchmark-my_regression.html").read_text()
     assert re.search(r"normal-covariates</th><td[^>]*>1 of 1</td><td[^>]*>not tested</td><td[^>]*>1</td>", page)
+    assert "Calibration is not tested: the data of this panel are not drawn from the assumed model" in page
     assert re.search(r"my_regression</th><td[^>]*></td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page)

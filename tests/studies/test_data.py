@@ -324,7 +324,7 @@ REFUSED = [
     (GOOD.replace("no\n", "no,0\n").replace("yes\n", "yes,1\n"), "cannot read .*pets.csv as CSV: .*in line 2, saw 4"),
     (GOOD.replace("size", "colour"), "column names must be unique, got duplicates: colour"),
     (GOOD.replace("size", ""), "every column must have a name, got none for column 1; add it"),
-    (GOOD.replace("sold", "bought"), "unknown target column 'sold'; Allowed: size, colour, bought"),
+    (GOOD.replace("sold", "bought"), "unknown target column 'sold'; allowed: size, colour, bought"),
     (GOOD.replace("sold", "solid"), r"unknown target column 'sold'; did you mean solid\? Allowed"),
     (GOOD.replace(",", ";"), "must have at least two columns, separated by commas, got one: 'size;colour;sold'"),
     ("sold\nno\nyes\nno\nyes\n", "must have at least two columns"),

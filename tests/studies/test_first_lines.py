@@ -12,6 +12,7 @@ from studies.counts.hellinger_accuracy import accuracy
 from studies.figures import Axis, Plot, describe_hidden
 from studies.figures import plot as plot_module
 from studies.figures.labels import at_line_ends
+from studies.figures.vega import specify_small
 from studies.styles import MECHANISM_STYLES, Look, complete_styles
 from tests.studies.first_lines_check import hidden_winners, six_in_turn
 
@@ -49,7 +50,8 @@ def test_best_line_of_each_point_is_shown_at_first():
 def test_lines_of_a_measure_without_a_direction_are_of_all_origins():
     plot = draw(means_of(ours_8=(0.0, 0.0)), best="")
     assert plot.shown == (*(f"ours-{i}" for i in range(5)), "published", "laplace", "not-private")
-    assert describe_hidden([plot]).sentence == "4 of 12 lines are hidden at first."
+    hidden = describe_hidden([plot])
+    assert hidden.sentence == f"4 of 12 lines are hidden at first: {', '.join(hidden.hidden)}."
 
 
 @pytest.mark.parametrize(("best", "shown"), [("highest", {"ours-8"}), ("extreme", {"ours-8", "ours-7"})])
@@ -138,3 +140,11 @@ def test_line_that_ends_before_the_right_edge_has_no_label_there():
     whole = draw(dict.fromkeys(("ours-0", "laplace"), (1.0, 2.0)), columns=1, height=100)
     assert set(at_line_ends(whole)["series"]) == {"ours-0", "laplace"}
     assert at_line_ends(draw({"ours-0": (1.0, 2.0), "laplace": (3.0,)}, columns=1, height=100)).empty
+
+
+def test_title_of_a_small_image_is_wrapped_and_not_cut():
+    plot = replace(draw(means_of()), y=Axis("distance of the quantiles to the uniform distribution"), note="n = 100")
+    (view,) = [part for part in specify_small(plot)["vconcat"] if "title" in part]
+    assert view["title"] == ["distance of the quantiles to the uniform", "distribution, n = 100"]
+    (view,) = [part for part in specify_small(replace(plot, y=Axis("loss")))["vconcat"] if "title" in part]
+    assert view["title"] == "loss, n = 100"

@@ -1,5 +1,6 @@
 """Tests of help, version, shell completion, and the command ``list``."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -29,6 +30,33 @@ def test_bare_command_prints_its_help(command, words):
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: {' '.join(['dpstudies', *words])} [OPTIONS] COMMAND")
     assert command(*words, "--help")[:2] == (0, out)
+
+
+BEGINNING = "run", "report", "new", "benchmark", "infer", "mean"
+"""Commands of the tasks in the README, which the help lists first, in one line each."""
+
+
+def test_help_begins_with_the_commands_of_the_readme(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command()[1].split("Commands to begin with:\n")[1].splitlines()
+    assert [line.split()[0] for line in lines[:6]] == [*BEGINNING]
+    assert lines[6] == ""
+    readme = (Path(cli.__file__).parents[1] / "README.md").read_text()
+    assert all(f"dpstudies {name} " in readme or f"dpstudies {name}`" in readme for name in BEGINNING)
+
+
+def test_help_lists_every_command_once_under_a_heading():
+    listed = [name for names in cli.Commands.headings.values() for name in names]
+    visible = [info.name or info.callback.__name__ for info in cli.app.registered_commands if not info.hidden]
+    assert sorted(listed) == sorted([*visible, *(group.name for group in cli.app.registered_groups)])
+
+
+@pytest.mark.parametrize("words", [(), *COMMANDS, *GROUPS, ("new",), ("cluster",)], ids=" ".join)
+def test_no_help_is_cut_at_80_columns(command, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = command(*words, "--help")[1].splitlines()[1:]  # below the usage, which has the ellipses of arguments
+    assert not [line for line in texts if "…" in line or re.search(r"\w ?\.\.\.(?! )", line)]
+    assert max(map(len, texts)) <= 80
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)

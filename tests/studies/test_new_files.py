@@ -56,11 +56,15 @@ def test_new_mechanism_is_audited_and_compared_without_editing(command):
 def test_new_study_runs_to_a_page_without_editing(command):
     code, out, err = command("new", "study", "mine")
     assert (code, err) == (0, "")
-    assert len(Path("mine.py").read_text().splitlines()) <= 40
+    text = Path("mine.py").read_text()
+    assert len(text.splitlines()) <= 65
+    assert all(part in text for part in ('dtype="bool"', "nominal=0.95", 'Factor("tails", tuple(DEGREES)', "@claim("))
     (line,) = re.findall(r": dpstudies (run .*)", out)
-    assert command(*line.split(), "--trials", 30)[0] == 0
+    assert command(*line.split())[0] == 0
     assert follow(command, out, "report")[0] == 0
-    assert "Mean against median" in Path("mine.html").read_text()
+    page = Path("mine.html").read_text()
+    assert "Mean against median" in page
+    assert "1 of 1 claim has a verdict" in page
 
 
 @pytest.mark.parametrize("name", ["1st", "my-study", "class", "pipeline", "../x", ""])
@@ -161,7 +165,7 @@ def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(t
 )
 def test_simulation_with_unseeded_randomness_is_refused(command, draw):
     command("new", "study", "mine")
-    text = Path("mine.py").read_text().replace('rng.standard_t(cell["df"], size=cell["n"])', draw)
+    text = Path("mine.py").read_text().replace('rng.standard_t(DEGREES[cell["tails"]], size=cell["n"])', draw)
     assert draw in text
     Path("mine.py").write_text(f"import random\n{text}")
     code, out, err = command("run", "mine.py", "--store", "s.zarr", "--trials", 4)

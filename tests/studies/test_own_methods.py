@@ -433,6 +433,31 @@ def test_bad_files_are_refused_before_anything_is_written(command, words, messag
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("np.zeros((3, 3, 3))", r"wrong.py:5: ValueError: fit of mine must return draws of shape \(draws\), got"),
+        ("'draws'", "wrong.py:5: ValueError: fit of mine must be an array of real numbers"),
+        ("model.scale", "wrong.py:6: AttributeError: 'ReleaseModel' object has no attribute 'scale'"),
+    ],
+    ids=["shape", "kind", "raised"],
+)
+def test_wrong_results_are_reported_with_the_file_of_the_user(command, result, message):
+    Path("wrong.py").write_text(f"""import numpy as np
+from studies import OwnMethod
+
+
+def fit(rng, model, prior, y):
+    return {result}
+
+
+METHOD = OwnMethod("mine", "posterior", fit, lambda cell: cell["family"] == "binomial")
+""")
+    assert command("run", "calibration", "--add", "wrong.py", *COUNTS, "--store", "s.zarr")[0] == 1
+    assert re.search(message, command("errors", "s.zarr")[1])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--until", "mcse(pit) <= 1"), ("--panel", "binomial")])
 def test_extension_by_methods_is_of_all_panels(command, stores, words):
     code, _, err = command("extend", "grown.zarr", "--add", "mine.py:OTHER", *words)

@@ -17,7 +17,6 @@ from mechanisms import Guarantee, LedgerFile, posterior_from_release, private_po
 from mechanisms.core.noise import Noise
 from mechanisms.release import Loss
 from pipeline.errors import BadInputError
-from studies.cli import OWN_NUMBERS
 from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
     Condition,
@@ -411,19 +410,6 @@ def test_no_message_of_the_release_contains_a_private_value(command, tmp_path):
     (tmp_path / "people.csv").write_text(f"income\n{SECRET}\nfifteen\n")
     assert "fifteen" not in command(*MEAN, "--epsilon", 1, "--yes")[2]
     assert "do not publish" in command(*MEAN, "--epsilon", 1, "--yes")[2]
-
-
-def test_help_lists_the_commands_under_one_heading(command):
-    section = command("--help")[1].split(f"{OWN_NUMBERS}:\n")[1]
-    assert [line.split()[0] for line in section.splitlines()] == [
-        "mean",
-        "proportion",
-        "histogram",
-        "count",
-        "infer",
-        "regress",
-        "partition",
-    ]
 
 
 def test_range_of_a_histogram_has_ten_bins_of_equal_width(command, file):

@@ -148,7 +148,7 @@ def test_panels_without_the_selected_factor_or_measure_are_omitted(table):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--where", "n=3"), "unknown n '3'; Allowed: 1, 2, 10"),
+        (("--where", "n=3"), "unknown n '3'; allowed: 1, 2, 10"),
         (("--where", "n=2.5"), "n must be an integer, got '2.5'"),
         (("--where", "m=3"), "unknown factor 'm'; "),
         (("--where", "n"), "--where must be given as NAME=V,NAME=V1,V2, got 'n'"),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 
 from pipeline.blocks.evaluate import Status
-from pipeline.errors import BadInputError, BusyStoreError, command
+from pipeline.errors import BadInputError, BusyStoreError, command, counted
 from pipeline.store.codec.chunk_digests import remove_checksum
 from pipeline.store.codec.chunks import Region
 from pipeline.store.files.locations import exists_remotely, is_local
@@ -24,8 +24,8 @@ def refuse_copy(source: ResultStore, url: str) -> None:
     n_pending = sum(count_by_status(source, panel)[Status.PENDING] for panel in source.spec["panels"])
     if n_pending:
         raise BadInputError(
-            f"a store must be complete to be copied, got {n_pending:,} pending trials in {source.url}; compute them "
-            f"with: {command('resume', source.url)}"
+            f"a store must be complete to be copied, got {counted(n_pending, 'pending trial')} in {source.url}; "
+            f"compute them with: {command('resume', source.url)}"
         )
 
 

@@ -262,10 +262,13 @@ EXACT_INFERENCE = Case(
     refused={
         "binomial": {"n=0": "n must be", "epsilon=0": "epsilon must be", "prior=0:1": "must be finite and > 0"},
         "multinomial-3": {
-            "noise=cauchy": "noise must be one of",
+            "noise=cauchy": "unknown noise 'cauchy'; allowed: laplace",
             "prior=1:1": "component must be [0, 1], one value per parameter",
         },
-        "exponential": {"outside=winsorise": "outside must be drop or clamp", "bounds=1:0.5": "lower < upper"},
+        "exponential": {
+            "outside=winsorise": "unknown outside 'winsorise'; allowed: drop, clamp",
+            "bounds=1:0.5": "lower < upper",
+        },
     },
     reruns=(
         ("multinomial-10", {"n": 100, "epsilon": 1.0, "noise": "k-norm"}, 5),

@@ -113,9 +113,9 @@ NOISY_TABLES = Case(
         _k_norm("does not hold", 0.9, 0.9),
     ),
     refused={
-        "tree": {"noise_std=0": "noise_std must be in", "prior=flat": "prior must be one of"},
-        "formats": {"published=top-coded": "published must be one of"},
-        "mechanisms": {"k=1": "k must be from 2", "noise=cauchy": "noise must be one of"},
+        "tree": {"noise_std=0": "noise_std must be in", "prior=flat": "unknown prior 'flat'; "},
+        "formats": {"published=top-coded": "unknown published 'top-coded'; "},
+        "mechanisms": {"k=1": "k must be from 2", "noise=cauchy": "unknown noise 'cauchy'; "},
     },
     reruns=(("tree", {"leaves": "sparse", "noise_std": 5.0, "prior": "true"}, 3),),
     part={

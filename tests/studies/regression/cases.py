@@ -310,7 +310,10 @@ REGRESSION_INFERENCE = Case(
         *_scores("ignoring-noise-costs", "one-feature", _NORMAL, "naive"),
     ),
     partial=("one-feature", "five-features", "real-two"),
-    refused={"one-feature": {"n=3": "n must be at least 4 for 1 features"}},
+    refused={
+        "one-feature": {"n=3": "n must be at least 4 for 1 features"},
+        "calibration": {"records=inside": "unknown records 'inside'; allowed: own"},
+    },
     reruns=(("calibration", {"n": 10, "epsilon": 1.0, "records": "own", "track": "pure"}, 3),),
 )
 

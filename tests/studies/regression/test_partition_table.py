@@ -332,7 +332,7 @@ BAD = {
         "1002",
     ): "at least as many rows as coefficients, 3, got 1,002 partitions of 3,004 rows",
     (*AT, *CUTOFFS, "--partitions", "3005", "--prior", "conjugate"): "n_partitions must be an integer in [1, n = 3004]",
-    (*AT, *CUTOFFS, "--coefficient", "c"): "unknown coefficient 'c'; Allowed: intercept, a, b",
+    (*AT, *CUTOFFS, "--coefficient", "c"): "unknown coefficient 'c'; allowed: intercept, a, b",
     (*AT, *CUTOFFS, "--coefficient", "intercept", "--no-intercept"): "unknown coefficient 'intercept'",
     (*AT, *CUTOFFS, "--features", "b"): "unknown coefficient 'a'",
     (*AT, *CUTOFFS, "--features", "a,c"): "unknown column 'c'",

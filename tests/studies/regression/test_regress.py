@@ -12,6 +12,7 @@ import zarr
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.release import Rehearsal
 from studies.own_data import regression
+from studies.own_data.regression_output import RegressionAnswer
 
 N = 3000
 RNG = np.random.default_rng(1)
@@ -285,6 +286,17 @@ def test_a_release_file_must_contain_a_release(command, tmp_path):
     code, _, err = command("regress", "--release", file)
     assert code == 2
     assert "must contain the line that regress --json prints" in err
+
+
+@pytest.mark.parametrize(("level", "half"), [(0.95, 1.96), (0.5, 0.674)])
+def test_interval_that_is_narrow_for_its_sd_is_explained(level, half):
+    normal = {"mean": 1.0, "sd": 2.0, "low": 1 - 2 * half, "high": 1 + 2 * half}
+    heavy = {**normal, "sd": 3.0}
+    answer = RegressionAnswer(None, None, level, ())
+    assert answer._heavy_tails({"a": normal, "b": heavy, "c": heavy}) == [
+        "heavy tails of b, c: rare distant values enlarge the sd, but not the interval"
+    ]
+    assert answer._heavy_tails({"a": normal}) == []
 
 
 @pytest.mark.slow

@@ -428,7 +428,10 @@ PRIVATE_MCMC = Case(
     refused={
         "abalone": {"epsilon=0": "epsilon must be a finite number > 0", "delta=0": "delta must be in (0, 1)"},
         "simulated": {"beta=0": "beta must be a finite number > 0", "n=0": "n must be an integer >= 1"},
-        "step-size": {"step=0": "step must be in (0, 1]", "model=probit": "model must be quadratic or logistic"},
+        "step-size": {
+            "step=0": "step must be in (0, 1]",
+            "model=probit": "unknown model 'probit'; allowed: quadratic, logistic",
+        },
     },
     reruns=(("abalone", {}, 7),),
     part={"panels": ["abalone"], "trials": 10, "values": {"epsilon": [3.0], "mechanism": ["penalty", "glm-gdp"]}},

@@ -53,7 +53,7 @@ FIXED_WIDTH_STOPPING = Case(
     ),
     refused={
         "": {
-            "distribution=cauchy": "distribution must be one of",
+            "distribution=cauchy": "unknown distribution 'cauchy'; allowed: normal",
             "needed=50": "needed must be an integer >= 100",
             "minimum=1": "minimum must be in 2 ... 100",
         }
