@@ -35,7 +35,8 @@ def study_of(
     Methods that a user added to the study are those of their recorded files, or those of the same name in `methods`.
     """
     source = _trusted_source(store, accept_edited_study, only_reads) if study is None else named_source(study)
-    source = replace(source, methods=tuple(_stored_methods(store, (*source.methods, *methods))))
+    files = _stored_methods(store, (*source.methods, *methods), accept_edited_study)
+    source = replace(source, methods=tuple(files))
     if not (accept_edited_study or only_reads):
         _refuse_edited_methods(store, source)
     declared = source.load()
@@ -80,15 +81,21 @@ def _has_run_recorded(store: ResultStore, source: StudySource) -> bool:
     return bool(recorded and source.file and is_trusted_file(recorded, source.file))
 
 
-def _stored_methods(store: ResultStore, named: Sequence[MethodFile]) -> Iterator[MethodFile]:
-    """Yield the files of the added methods of a store; raise `BadInputError` for code that this user has not run."""
+def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edited: bool) -> Iterator[MethodFile]:
+    """Yield the files of the added methods of a store; raise `BadInputError` for code that this user has not run.
+
+    Files that the user has not named are not imported. An edited one is accepted if the user has run its recorded code.
+    """
     by_name = {file.load().name: file for file in named}
     for record in read_records(store.attributes):
         if record["name"] in by_name:
             yield by_name[record["name"]]
             continue
         file = stored_method(record["file"], record["object"])
-        if not (file.is_trusted or is_trusted_file(record["code"], file.path)):
+        has_run_recorded = is_trusted_file(record["code"], file.path)
+        if has_run_recorded and not file.is_trusted and not accept_edited:
+            raise _edited(store, file, record["code"])
+        if not (has_run_recorded or file.is_trusted):
             again = command("extend", store.url, "--add", f"{file.path}:{file.object}")
             raise BadInputError(
                 f"the store {store.url} references the method file {file.path}, which you have not run before; if you "
@@ -102,13 +109,18 @@ def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the file of an added method has other code than a store records."""
     codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
     for file in source.methods:
-        name = file.load().name
-        if codes.get(name, file.code) != file.code:
-            raise BadInputError(
-                f"the method file {file.path} was edited: the SHA-256 of its code is {file.code[:_DIGITS]}..., and "
-                f"{codes[name][:_DIGITS]}... in the store {store.url}; restore the file, choose another --store, or "
-                "accept the edit with --accept-edited-study"
-            )
+        recorded = codes.get(file.load().name, file.code)
+        if recorded != file.code:
+            raise _edited(store, file, recorded)
+
+
+def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputError:
+    """Return the error for a method file with other code than a store records."""
+    return BadInputError(
+        f"the method file {file.path} was edited: the SHA-256 of its code is {file.code[:_DIGITS]}..., and "
+        f"{recorded[:_DIGITS]}... in the store {store.url}; restore the file, choose another store, or accept the "
+        f"edit with: {command('resume', store.url, '--accept-edited-study')}"
+    )
 
 
 def accept_edited_methods(store: ResultStore, source: StudySource, study: Study, accept: bool) -> Study:

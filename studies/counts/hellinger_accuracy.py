@@ -235,7 +235,7 @@ def accuracy(panel: str) -> Chart:
     return Chart(
         panel, "n", {"y": "hellinger_mean", "exact": "mean"}, "mechanism", MECHANISM_STYLES, prepare=_with_mean,
         y=Axis("mean Hellinger distance", log=True), marks=("exact", "errors", "points"), height=300,
-        best="lowest", first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-bound"),
+        best="lowest", first=("k-norm", "laplace", "smooth", "smooth-exact", "laplace-dimension", "varying-exact"),
         with_constants=True)  # fmt: skip
 
 

@@ -375,10 +375,11 @@ def test_extended_store_equals_one_run_from_the_start(command, stores):
 def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
     Path("mine.py").write_text(FILE + "# a comment\n")
     assert command("resume", "whole.zarr")[0] == 0
-    Path("mine.py").write_text(FILE.replace("200", "300"))
+    Path("mine.py").write_text(FILE.replace("200", "300") + "open('executed', 'w').close()\n")
     for words in (
         ("resume", "whole.zarr"),
         ("verify", "whole.zarr"),
+        ("report", "whole.zarr"),
         ("run", "calibration", "--add", "mine.py", *COUNTS, "--store", "whole.zarr"),
         ("extend", "whole.zarr", "--add", "mine.py"),
     ):
@@ -386,6 +387,7 @@ def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
         assert (code, err.count("\n")) == (2, 1)
         assert "the method file" in err
         assert "was edited" in err
+        assert Path("executed").exists() == ("--add" in words)  # code runs only if the user names its file
     assert command("resume", "whole.zarr", "--accept-edited-study")[0] == 0
     assert command("report", "whole.zarr")[0] == 0
     Path("mine.py").unlink()
