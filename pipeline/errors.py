@@ -81,7 +81,10 @@ class BusyStoreError(BadInputError):
 
 
 class SessionSupersededError(RuntimeError):
-    """Error for a write by a session that another session has superseded, or whose store was moved or deleted."""
+    """Error for a write by a session that another session has superseded, or whose store was moved or deleted.
+
+    It is not retried, and ends the run.
+    """
 
     def __init__(self, url: str, *, is_store_missing: bool = False) -> None:
         super().__init__(

@@ -34,7 +34,7 @@ class Status(IntEnum):
     TIMED_OUT = 3
     KILLED = 4
     NOT_APPLICABLE = 5
-    NOT_ASKED_FOR = 6  # beyond the trials that a run until a precision asked for; never stored
+    NOT_ASKED_FOR = 6  # beyond the trials that the run asked for here; never stored
 
     @property
     def words(self) -> str:

@@ -40,7 +40,9 @@ class Streams:
     role : str
         ``"data"`` for the simulation, or the name of a method, or its `stream_key` if it has one.
     values : mapping of str to value
-        Values of the factors that the role depends on, by name, or by the `stream_key` of a factor (`Panel.keyed`).
+        Values of the factors that the role depends on, by name, or by the `stream_key` of a factor (`Panel.keyed`):
+        those of the cell for ``"data"``, and of the cell and the method factors that it uses for a method. Constants,
+        outputs and other method factors are not part of the key, and neither are versions and numbers of trials.
     trials : range
         Consecutive trials.
 

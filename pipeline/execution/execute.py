@@ -4,9 +4,11 @@ The driver keeps a bounded window of tasks in flight and batches small blocks in
 to the store and return receipts, never arrays, so committed work survives the driver.
 
 After a worker was lost, the blocks of its tasks and all blocks submitted later are suspect: workers compute them in
-child processes, which isolate failing trials; see `pipeline.execution.isolate`. Dask retries tasks that failed
-transiently. If the retries fail, the blocks of the task are computed one per task, and blocks that fail again remain
-pending.
+child processes, which isolate failing trials; see `pipeline.execution.isolate`. Requests to
+the store are retried within a task (`pipeline.faults.retried`). Tasks that fail transiently all the same, as
+`pipeline.execution.tasks.on_worker` decides, are repeated twice by Dask, at once. If these fail, the blocks of the task
+are computed one per task, with the same retries, and blocks that fail again remain pending. Ten such tasks in
+succession stop the run.
 """
 
 import logging
@@ -107,7 +109,12 @@ class Window:
 
 
 class Budget:
-    """Counts of failures in this run, and limits for settings under which no trial has succeeded."""
+    """Counts of failures in this run, and limits for settings under which no trial has succeeded.
+
+    The run stops after 100 failed trials of such a setting, of which a killed or timed-out one counts as ten, or if all
+    trials of a block of at least ten fail under all settings of its panel and none of the panel has succeeded.
+    Committed failures stay failed; trials that were not computed, and blocks that were not committed, stay pending.
+    """
 
     def __init__(self, study: Study, lifted: bool = False) -> None:
         self._study, self._lifted = study, lifted
@@ -180,7 +187,9 @@ def execute(
         try:
             _Driver(task, works, on_receipt, in_flight, window, budget, has_lost_worker).run()
         except BaseException:
-            RUNS.stop(task.run)  # running tasks finish after their current block
+            RUNS.stop(
+                task.run
+            )  # running tasks finish after their current block, and commit it if the session has not ended
             raise
 
 

@@ -133,7 +133,8 @@ def resume(
         By default the study that the store references, if it is built in, registered by an installed package, or
         defined in a file that this user has run before.
     retry : collection of Status
-        Statuses of trials to recompute with the same random numbers, such as `FAILURES`.
+        Statuses of trials to recompute with the same random numbers, such as `FAILURES`. Failed trials are also
+        recomputed if the study file was edited since; if other trials are ok, this needs `accept_edited_study`.
     cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 

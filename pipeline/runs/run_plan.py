@@ -111,7 +111,10 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
 
 
 def plan_resumption(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> RunPlan:
-    """Return the plan of the pending ones of the trials that a store asks for, or of an interrupted run to a target."""
+    """Return the plan of the pending ones of the trials that a store asks for, or of an interrupted run to a target.
+
+    Source and study are those of `study_of`, which has refused edited files.
+    """
     goal = read_goal(existing.sessions)
     if goal is not None and goal.is_open:
         options = replace(options, until=goal.until, at_most=goal.at_most, within=goal.within, panels=goal.panels)

@@ -47,9 +47,10 @@ class BlockWriter:
 class Commit:
     """Commit of blocks, created before they are computed; after `finish` they are visible, and their values durable.
 
-    `present` has the digests of the durable per-cell chunks that this process knows, by key. If the process dies before
-    `finish` has flushed the values and written the statuses, all blocks remain pending. A block with a status is
-    replaced in `finish`, and is committed at all times.
+    `present` has the digests of the durable per-cell chunks that this process knows, by key. A block is
+    pending until its status is written, which `finish` does after it has flushed the values; if the process dies
+    between two statuses, the written ones are committed. A block with a status is replaced in `finish`, and is
+    committed at all times.
     """
 
     def __init__(self, store: ResultStore, present: dict[str, bytes], planned: Sequence[Planned]) -> None:

@@ -98,7 +98,10 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], Damage]:
-    """Check, and optionally rewrite, coordinates, metadata and root; return the damage by panel (or "") and name."""
+    """Check, and optionally rewrite, coordinates, metadata and root; return the damage by panel (or "") and name.
+
+    `repair` requires a store that was opened for a session.
+    """
     problems: dict[tuple[str, str], Damage] = {}
     damaged: dict[str, bytes] = {}  # with the right contents
     if store.root.problem:

@@ -69,7 +69,7 @@ def read_numbers(store: ResultStore, panel: str, name: str, region: Region | Non
 
 
 def read_statuses(store: ResultStore, panel: str, region: Region) -> np.ndarray | None:
-    """Return the statuses of a region, or None if the region has no status chunk."""
+    """Return the statuses of a region, PENDING where a status chunk is absent; None if all are absent."""
     with reading(store):
         contents = committed_chunks(store, panel, "status", region)
         if all(content is None for content in contents.values()):

@@ -6,8 +6,8 @@
   their digests (`pipeline.store.codec.chunk_digests`). Only chunks with these digests are read. A block without a
   status chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
 * Only one session writes at a time, and a superseded session cannot write (`pipeline.store.sessions.lease`). The root
-  changes only when the store is created, extended or repaired: its copy is written first, then new files, then the
-  root itself.
+  changes only when this session creates, extends (also between the rounds of a run until a target) or repairs the
+  store: its copy is written first, then new files, then the root itself. `compact` and `merge` write it once, last.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
 """
 

@@ -2,8 +2,8 @@
 
 The chunk of a status consists of the compressed statuses, a skippable frame of Zstandard (RFC 8878, section 3.1.2),
 which every decoder ignores, and a checksum. The frame has the digests of the block's encoded chunks, one per variable,
-in one set or, if the block is being replaced, in several; the checksum of the key; and the number of sets. So a
-lost, copied, swapped or older chunk is noticed, although its own checksum is correct.
+in one set or, if the block is being replaced, in several; the checksum of study, seed and key; and the number of sets.
+So a lost, copied, swapped or older chunk is noticed, although its own checksum is correct.
 """
 
 import struct
@@ -45,7 +45,9 @@ class ChunkDigests:
     """Digests in the chunks of statuses of a store."""
 
     store: str  # study and seed, which distinguish chunks of different stores
-    variables: Mapping[str, tuple[str, ...]]  # variables whose chunks are bound, by panel
+    variables: Mapping[
+        str, tuple[str, ...]
+    ]  # by panel: `error` and the measures in declared order, whose chunks are bound
 
     def bind(self, key: str, status: bytes, sets: bytes) -> bytes:
         """Return the encoded chunk of a status with sets of digests, each in the order of the variables."""

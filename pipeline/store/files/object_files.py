@@ -3,7 +3,8 @@
 A session is superseded once the record of the next session exists. Writes are conditional where another session could
 have replaced an object meanwhile: a status is written only if none exists; a chunk of a block that may grow, a status
 that is replaced, and the files of the template only if they have the version that was read before the session was
-checked. Other objects are equal whichever session writes them.
+checked. Other objects are equal whichever session writes them, but for those
+of methods with randomness of their own, of which a late one would be reported as damage.
 """
 
 import errno

@@ -24,7 +24,11 @@ def block_states(
     retry: Collection[Status] = (),
     requested: Mapping[str, RequestedTrials] | None = None,
 ) -> np.ndarray:
-    """Return the state of every block, shape (cell, block, setting): `COMMITTED` also if not asked for."""
+    """Return the state of every block, shape (cell, block, setting): `COMMITTED` also if not asked for.
+
+    A block is pending if it has no status chunk, if the status of one of its trials is PENDING or in `retry`, or if it
+    is committed at some array positions of its setting only. This includes methods that do not apply to its cell.
+    """
     status = store.array(panel.name, "status")
     states = np.full(status.cdata_shape, UNWRITTEN, np.uint8)
     for chunks, region in iterate_slabs(status):
@@ -73,7 +77,7 @@ def count_by_status(store: ResultStore, panel: str) -> dict[Status, int]:
         n_beyond = np.count_nonzero(beyond)
         counts[Status.PENDING] -= n_beyond
         counts[Status.NOT_ASKED_FOR] += n_beyond
-    if not_requested is None:  # blocks of methods that do not apply are never pending evaluations
+    if not_requested is None:  # pending blocks of methods that do not apply are no pending evaluations
         n_inapplicable = max(0, _count_inapplicable(store, panel) - counts[Status.NOT_APPLICABLE])
         n_inapplicable = min(n_inapplicable, counts[Status.PENDING])
         counts[Status.PENDING] -= n_inapplicable
