@@ -1,6 +1,7 @@
 """Repeated evaluation of first trials, which finds defects of methods before anything is written.
 
-These are randomness that is not from the streams, transposed values, and numbers that depend on other trials. All
+These are randomness that is not from the streams, transposed values, and numbers that depend on other trials. Methods
+that several panels share are evaluated in the first of them. All
 evaluations are in one process, as the start of another one takes a second or more. Numbers that are constant within a
 process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
 """
@@ -8,6 +9,7 @@ process, such as the hash of a text, `id`, or a cached generator without a seed,
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,14 +39,40 @@ class FirstTrial:
         return Block(self.panel, self.cell, range(1))
 
 
-def first_trials(panel: Panel, skipped: Sequence[str] = ()) -> list[FirstTrial]:
-    """Return a first trial of the simulation and of every method without `unseeded`, but for the skipped names.
+def shared_methods(panels: Sequence[Panel]) -> dict[str, list[str]]:
+    """Return the names of the methods of each panel whose function an earlier panel has, where it is evaluated."""
+    earlier: set[object] = set()
+    shared: dict[str, list[str]] = {}
+    for panel in panels:
+        keys = {
+            method.name: (_function_key(panel.evaluate), _function_key(method.evaluate)) for method in panel.methods
+        }
+        shared[panel.name] = [name for name, key in keys.items() if key in earlier]
+        earlier.update(keys.values())
+    return shared
 
-    The cells and settings are the first ones to which a method applies, which tend to cost least.
+
+def _function_key(function: Any) -> object:
+    """Return a key that is equal for equal functions, and for partial ones of equal functions and arguments."""
+    if not isinstance(function, partial):
+        return id(function)
+    try:
+        key = function.func, function.args, tuple(sorted(function.keywords.items()))
+        hash(key)
+    except TypeError:  # arguments that cannot be compared
+        return id(function)
+    return key
+
+
+def first_trials(panel: Panel, skipped: Sequence[str] = (), shared: Sequence[str] = ()) -> list[FirstTrial]:
+    """Return a first trial of the simulation and of every method without `unseeded`, but for skipped and shared names.
+
+    The simulation is omitted if all methods are skipped. The cells and settings are the first ones to which a method
+    applies, which tend to cost least.
     """
     chosen: dict[int, list[int]] = {} if len(skipped) == len(panel.methods) else {0: []}
     for method in panel.methods:
-        if method.unseeded or method.name in skipped:
+        if method.unseeded or method.name in (*skipped, *shared):
             continue
         indices = [k for k, setting in enumerate(panel.settings()) if setting.method == method]
         for cell, k in np.argwhere(panel.applicable[:, indices])[:1]:

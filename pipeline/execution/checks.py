@@ -15,7 +15,7 @@ from distributed import Client, get_worker
 
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
-from pipeline.blocks.repetition import FirstTrial, find_defect, first_trials
+from pipeline.blocks.repetition import FirstTrial, find_defect, first_trials, shared_methods
 from pipeline.declare.code_files import parse
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
@@ -251,9 +251,10 @@ def refuse_defects(client: Client, run: str, study: Study, compared: Collection[
 
     A trial that terminates its worker is repeated in a child process, and is none of these if it terminates it as well.
     """
-    in_flight, problems = TasksInFlight(client), []
+    in_flight, problems, shared = TasksInFlight(client), [], shared_methods(study.panels)
     for panel in study.panels:
-        for trial in first_trials(panel, [method for name, method in compared if name == panel.name]):
+        skipped = [method for name, method in compared if name == panel.name]
+        for trial in first_trials(panel, skipped, shared[panel.name]):
             in_flight.submit((trial, False), repeat_trial, run, study.spec(), trial, False)
     for result in in_flight.results():
         trial, is_apart = result.payload

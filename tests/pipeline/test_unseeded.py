@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import xarray as xr
 
 from pipeline import Factor, Measure, Method, extend, resume, run
 from pipeline.blocks.evaluate import Block, evaluate_block
-from pipeline.blocks.repetition import find_defect, first_trials
+from pipeline.blocks.repetition import FirstTrial, find_defect, first_trials, shared_methods
 from pipeline.errors import BadInputError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
@@ -133,6 +134,21 @@ def test_simulation_with_other_randomness_is_refused(tmp_path):
     assert_refused(study, tmp_path, r"^simulate of panel p must return the same data")
 
 
+def scaled(scale, data, setting, streams):
+    return {"x": scale * data}
+
+
+def test_methods_that_panels_share_are_evaluated_in_the_first_of_them():
+    def panel(**options):  # with equal functions, but for that of b, whose arguments cannot be compared
+        methods = Method("a", partial(scaled, 1.0)), Method("b", partial(scaled, np.ones(1))), Method("c", seeded)
+        return replace(study_of(*methods).panels[0], **options)
+
+    assert shared_methods((panel(), panel(name="q"))) == {"p": [], "q": ["a", "c"]}
+    assert shared_methods((panel(), panel(name="q", evaluate=evaluate_block))) == {"p": [], "q": []}
+    other = Method("a", partial(scaled, 2.0))
+    assert shared_methods((panel(), panel(name="q", methods=(other,)))) == {"p": [], "q": []}
+
+
 @pytest.mark.slow
 def test_check_in_child_processes(tmp_path):
     """With a time limit, first trials are repeated in child processes as well."""
@@ -239,6 +255,8 @@ def test_first_trials_are_in_the_first_cell_to_which_a_method_applies():
     assert [(one.cell, one.settings) for one in first_trials(panel)] == [(0, (0, 4)), (1, (3,))]
     assert [(one.cell, one.settings) for one in first_trials(panel, ["a"])] == [(0, (4,)), (1, (3,))]
     assert first_trials(panel, ["a", "b", "c", "d"]) == []
+    assert [(one.cell, one.settings) for one in first_trials(panel, (), ["a"])] == [(0, (4,)), (1, (3,))]
+    assert first_trials(panel, (), ["a", "b", "c"]) == [FirstTrial("p", 0, ())]  # of the simulation
     apart = replace(panel, settings_apart=True)
     assert [(one.cell, one.settings) for one in first_trials(apart)] == [(0, (0,)), (0, (4,)), (1, (3,))]
 
