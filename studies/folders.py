@@ -12,10 +12,8 @@ from typing import Any
 from pipeline import BadInputError, Scale, Study
 from pipeline.declare.study import differences
 from pipeline.errors import unknown
-from pipeline.precision.headlines import with_headline_trials
 from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.requested import RequestedTrials
 from studies import MODULES, STUDIES
 
 SCALES = ("published", "quick")
@@ -35,18 +33,7 @@ def configure(study: Study, scale: str = "published", seed: int | None = None) -
     if scale not in SCALES:
         raise BadInputError(unknown("scale", scale, SCALES))
     kept = study.quick if scale == "quick" else Scale()
-    grid: dict[str, Any] = {"trials": kept.trials, "seed": seed, "panels": kept.panels, "values": dict(kept.values)}
-    chosen = kept.panels or [panel.name for panel in study.panels]
-    return grid | {"headline_trials": {name: n for name, n in study.headline_trials.items() if name in chosen}}
-
-
-def at_scale(
-    study: Study, scale: str = "published", seed: int | None = None, *, check: bool = True
-) -> tuple[Study, dict[str, RequestedTrials]]:
-    """Return a study at a scale with the trials that it asks for, by panel unless all."""
-    grid = configure(study, scale, seed)
-    headline_trials = grid.pop("headline_trials")
-    return with_headline_trials(study.configure(**grid, check=check), headline_trials)
+    return {"trials": kept.trials, "seed": seed, "panels": kept.panels, "values": dict(kept.values)}
 
 
 def store_path(folder: str | os.PathLike[str], name: str) -> str:
@@ -66,17 +53,12 @@ def other_stores(folder: str | os.PathLike[str]) -> list[Path]:
     return [path for path in paths if path.name not in known]
 
 
-def require_folder(
-    folder: str | os.PathLike[str], scale: str, seed: int | None
-) -> dict[str, tuple[Study, dict[str, RequestedTrials]]]:
-    """Return all studies at a scale with the trials that they ask for, unless all.
-
-    Raise an error if a folder cannot contain their stores.
-    """
-    configured = {name: at_scale(study, scale, seed) for name, study in STUDIES.items()}
+def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> dict[str, Study]:
+    """Return all studies at a scale; raise an error if a folder cannot contain their stores."""
+    configured = {name: study.configure(**configure(study, scale, seed)) for name, study in STUDIES.items()}
     if holds_root(folder):
         raise BadInputError(f"--store must be a folder for the stores of all studies, got the store {folder}")
-    for name, (study, _) in configured.items():
+    for name, study in configured.items():
         path = store_path(folder, name)
         if ResultStore.exists(path):
             differing = differences(ResultStore.open(path).spec, study.spec())

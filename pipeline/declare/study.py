@@ -113,8 +113,6 @@ class Study:
         Errors in the papers that the study demonstrates without a claim.
     quick : Scale
         Part of the study that a quick run computes; by default all of it.
-    headline_trials : mapping of str to int
-        Trials of panels where the claims that lead need them, at both scales; see `run`.
     comparisons, audits : tuple of callable
         Functions of the summaries by panel, which return a table that compares the methods of the study with one
         another, or rows of the table of audited privacy losses.
@@ -145,7 +143,6 @@ class Study:
     papers: tuple[str, ...] = ()
     errata: tuple[Erratum, ...] = ()
     quick: Scale = Scale()
-    headline_trials: Mapping[str, int] = field(default_factory=dict)
     comparisons: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
     criteria: Criteria = Criteria()

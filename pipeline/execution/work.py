@@ -94,8 +94,9 @@ class PendingWork:
         self._first = tuple(first)
         self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `block_states`
         for panel in reversed(study.panels):
+            shape = len(panel.cells()), panel.n_blocks, len(panel.settings())
             states = (
-                _new_states(panel, requested or {}) if store is None else block_states(store, panel, retry, requested)
+                np.full(shape, UNWRITTEN, np.uint8) if store is None else block_states(store, panel, retry, requested)
             )
             self._panels[panel.name] = panel, states
 
@@ -145,15 +146,6 @@ def _samples(panel: Panel, states: np.ndarray) -> list[Block]:
         if len(pending):
             blocks.append(block_at(panel, cell, int(pending[0])))
     return blocks
-
-
-def _new_states(panel: Panel, requested: Mapping[str, RequestedTrials]) -> np.ndarray:
-    """Return the states of the blocks of a panel before the store exists, shape (cell, block, setting)."""
-    states = np.full((len(panel.cells()), panel.n_blocks, len(panel.settings())), UNWRITTEN, np.uint8)
-    if panel.name in requested:
-        starts = np.arange(panel.n_blocks) * panel.block_trials
-        states[starts[:, None] >= requested[panel.name].by_setting(panel)[:, None, :]] = COMMITTED
-    return states
 
 
 def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterator[Work]:

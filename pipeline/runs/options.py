@@ -27,7 +27,6 @@ class RunOptions:
     """Options of a run; see `pipeline.run`, `extend` and `resume` for their meaning."""
 
     trials: Trials = None
-    headline_trials: Mapping[str, int] | None = None
     seed: int | None = None
     panels: Iterable[str] = ()
     values: Values | None = None
@@ -54,7 +53,7 @@ class RunOptions:
             RunPart.parse(self.share)
             if self.until is not None:
                 raise BadInputError("--share cannot be combined with --until, which needs all blocks; omit one of them")
-        if self.until is not None and (self.trials or self.headline_trials):
+        if self.until is not None and self.trials:
             raise BadInputError(OTHERS_THAN_UNTIL)
         if self.within is not None and not 0 < self.within < float("inf"):
             raise BadInputError(f"the time of --within must be > 0 seconds, got {self.within}")

@@ -4,7 +4,7 @@ Invalid values, clusters and stores raise an error before anything is written.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.user_cluster import ClusterChoice
@@ -23,7 +23,6 @@ def run(
     store: str | os.PathLike[str],
     *,
     trials: Trials = None,
-    headline_trials: Mapping[str, int] | None = None,
     seed: int | None = None,
     panels: Iterable[str] = (),
     values: Values | None = None,
@@ -47,9 +46,6 @@ def run(
         Path or URL of the results: a new location, or a store with the same spec.
     trials, seed, panels, values
         See `Study.configure`.
-    headline_trials : mapping of str to int, optional
-        Trials of panels in the cells and by the methods that a claim which leads needs, in place of fewer `trials`.
-        By default those that the study declares, unless trials, panels, values or `until` are given.
     cluster : str, distributed.Client or Dask cluster, optional
         Profile (``NAME``, ``FILE`` or ``FILE:PROFILE``), or a client or cluster object of Dask, which is left open.
         By default Dask's current client, which a printed line names, or without one threads of this process.
@@ -95,7 +91,6 @@ def run(
     """
     options = RunOptions(
         trials=trials,
-        headline_trials=headline_trials,
         seed=seed,
         panels=panels,
         values=values,

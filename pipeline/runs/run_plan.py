@@ -19,7 +19,6 @@ from pipeline.declare.source import StudySource, named_source
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.work import PendingWork, Task
-from pipeline.precision.headlines import with_headline_trials
 from pipeline.runs.options import OTHERS_THAN_ADD, OTHERS_THAN_UNTIL, RunOptions, StudyLike
 from pipeline.runs.resolve import (
     accept_edited_methods,
@@ -91,9 +90,6 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
     """Return the plan of a configured study in a new or existing store, which asks for all its trials."""
     source = named_source(study)
     configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
-    is_whole = options.trials is None and options.until is None and not options.panels and not options.values
-    headline_trials = configured.headline_trials if options.headline_trials is None and is_whole else {}
-    configured, requested = with_headline_trials(configured, options.headline_trials or headline_trials)
     existing = find_to_change(store)
     if options.until is not None:  # the numbers of trials are stored ones, or grow from one
         stored = existing.spec["panels"] if existing is not None and existing.complete else {}
@@ -107,7 +103,7 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
             if not options.accept_edited_study:
                 refuse_edited(existing, source)
     source.trust()
-    return RunPlan(source, configured, store, existing, replace(options, panels=()), requested)
+    return RunPlan(source, configured, store, existing, replace(options, panels=()), requested={})
 
 
 def plan_resumption(existing: ResultStore, source: StudySource, study: Study, options: RunOptions) -> RunPlan:

@@ -14,7 +14,6 @@ from pipeline.errors import BadInputError, command, counted
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.requested import RequestedTrials
 from studies import MODULES, STUDIES
 from studies.commands.options import load_cluster
 from studies.folders import configure, read_costs, require_folder, store_path
@@ -71,16 +70,14 @@ def run_all(
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _planned(
-    folder: str, studies: Mapping[str, tuple[pipeline.Study, dict[str, RequestedTrials]]]
-) -> dict[str, PendingWork]:
+def _planned(folder: str, studies: Mapping[str, pipeline.Study]) -> dict[str, PendingWork]:
     """Return the pending work of all studies in a folder."""
     planned = {}
-    for name, (study, requested) in studies.items():
-        planned[name] = PendingWork(study, None, requested=requested)
+    for name, study in studies.items():
+        planned[name] = PendingWork(study, None)
         with suppress(Exception):  # no store yet, or a damaged one, which its run reports
             store = ResultStore.open(store_path(folder, name))
-            planned[name] = PendingWork(study, store if store.complete else None, requested=requested)
+            planned[name] = PendingWork(study, store if store.complete else None)
     return planned
 
 

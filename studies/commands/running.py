@@ -96,9 +96,6 @@ def plan(
         f"in {counted(n_blocks, 'block')}, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
-    if trials is None and not panel and not values:
-        for name, n_trials in configured.headline_trials.items():
-            say(f"panel {name}: not included: a run asks for {n_trials:,} trials where headlines need them")
     for panel_plan in plans:
         if panel_plan.proposed_block is not None:
             say(

@@ -220,5 +220,4 @@ STUDY = Study(
             "data": ("abalone",),
         },
     ),
-    headline_trials={"one-feature": 20_000},  # interval scores have heavy tails
 )

@@ -16,7 +16,7 @@ from pipeline.runs.resolve import study_of
 from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES
 from studies.claims import Summaries
-from studies.folders import at_scale, store_path
+from studies.folders import configure, store_path
 from studies.report.summaries import State, load_summaries, summarised_state
 from studies.styles import describe_audit, stored_audits
 from studies.tables import PageTable
@@ -53,7 +53,7 @@ class StudyResults:
             if not panel_of_study.on_demand
         ):
             return "published"
-        quick = at_scale(declared, "quick", check=False)[0]
+        quick = declared.configure(**configure(declared, "quick"), check=False)
         return "quick" if self.study.spec()["panels"] == quick.spec()["panels"] else ""
 
     @property

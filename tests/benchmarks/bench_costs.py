@@ -9,39 +9,22 @@ import json
 import sys
 import time
 
-import numpy as np
 from measuring import SMALLEST
 
-from pipeline import Study
 from pipeline.execution.work import PendingWork
 from pipeline.runs import estimate
-from pipeline.store.scan.requested import RequestedTrials
 from studies import STUDIES
-from studies.folders import COSTS, SCALES, at_scale
+from studies.folders import COSTS, SCALES, configure
 
 PILOT_SECONDS = 0.1 if SMALLEST else 20.0  # per study and scale
 
 
 def measure(name: str, scale: str) -> dict[str, float]:
     """Return the seconds per evaluation of each panel of a study at a scale."""
-    configured, requested = at_scale(STUDIES[name], scale)
+    configured = STUDIES[name].configure(**configure(STUDIES[name], scale))
     n_evaluations = {panel: int(cells.sum()) for panel, cells in PendingWork(configured, None).by_cell().items()}
-    costs = {
-        plan.panel: plan.seconds / n_evaluations[plan.panel] for plan in estimate.make_plan(configured, PILOT_SECONDS)
-    }
-    costs |= {panel: mean_cost(configured, panel, numbers) for panel, numbers in requested.items()}
-    return {panel: float(f"{cost:.2g}") for panel, cost in costs.items()}
-
-
-def mean_cost(study: Study, name: str, requested: RequestedTrials) -> float:
-    """Return the mean seconds per evaluation of a panel whose cells and settings have different numbers of trials."""
-    panel, n_trials = study.panel(name), requested.by_setting(study.panel(name))
-    seconds = n_evaluations = 0.0
-    for cell, k in np.argwhere(panel.applicable):
-        setting, n = panel.settings()[k], n_trials[cell, k]
-        seconds += n * estimate.seconds_per_trial(study, panel, int(cell), setting, PILOT_SECONDS / n_trials.size)
-        n_evaluations += n * panel.count_positions(setting)
-    return seconds / n_evaluations
+    plans = estimate.make_plan(configured, PILOT_SECONDS)
+    return {plan.panel: float(f"{plan.seconds / n_evaluations[plan.panel]:.2g}") for plan in plans}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pipeline
 from studies import STUDIES
-from studies.folders import at_scale, configure
+from studies.folders import configure
 from studies.report import write_collection, write_report
 
 NAMES = ("gibbs-traces", "hellinger-limits", "privacy-audit", "renyi-utility")
@@ -38,7 +38,7 @@ def main() -> None:
         for name in NAMES[:1] if arguments else NAMES:
             how = configure(STUDIES[name], "quick")
             store = pipeline.run(STUDIES[name], Path(folder, f"{name}.zarr"), progress=False, **how)
-            study, _ = at_scale(STUDIES[name], "quick")
+            study = STUDIES[name].configure(**how)
             label = f"{name}, {len(study.figures)} figures"
             measure(label, page, lambda page, store=store, study=study: write_report(store, study, page))
 

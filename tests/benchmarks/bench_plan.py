@@ -18,7 +18,7 @@ from measuring import SMALLEST
 import pipeline
 import pipeline.runs.estimate
 from studies import STUDIES
-from studies.folders import at_scale, configure
+from studies.folders import configure
 
 ROUNDS, PILOT_SECONDS = (1, 0.1) if SMALLEST else (3, 10.0)
 
@@ -32,7 +32,9 @@ class ProcessorClock:
 def plan(name: str) -> tuple[float, float]:
     """Return the planned seconds and bytes of a study."""
     pipeline.runs.estimate.time = ProcessorClock
-    plans = pipeline.runs.estimate.make_plan(at_scale(STUDIES[name], "quick")[0], PILOT_SECONDS)
+    plans = pipeline.runs.estimate.make_plan(
+        STUDIES[name].configure(**configure(STUDIES[name], "quick")), PILOT_SECONDS
+    )
     return pipeline.runs.estimate.START_SECONDS + sum(one.seconds for one in plans), sum(one.n_bytes for one in plans)
 
 

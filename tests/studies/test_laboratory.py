@@ -12,13 +12,12 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError, Scale
-from pipeline.execution.work import PendingWork
 from pipeline.store.files.locations import SESSIONS, STATE
 from pipeline.store.result_store import ResultStore
 from studies import MODULES, STUDIES, folders
 from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims
-from studies.folders import at_scale, is_folder, require_folder, store_path
+from studies.folders import configure, is_folder, require_folder, store_path
 from studies.inference import formula_errata as inference_errata
 from studies.renyi import renyi_curves as renyi_errata
 from studies.report import collection as collection_module
@@ -248,7 +247,7 @@ def test_bad_calls(command, tmp_path, options):
 def test_quick_scale_of_one_study_has_all_its_quick_panels(command):
     study = STUDIES["renyi-curves"]
     assert command("run", "renyi-curves", "--store", "s.zarr", "--scale", "quick", "--seed", "7")[0] == 0
-    expected = at_scale(study, "quick", 7)[0].spec()
+    expected = study.configure(**configure(study, "quick", 7)).spec()
     assert ResultStore.open("s.zarr").spec == expected
     code, _, err = command("run", "renyi-curves", "--store", "t.zarr", "--scale", "quick", "--trials", "5")
     assert (code, "must be omitted with --scale" in err, Path("t.zarr").exists()) == (2, True, False)
@@ -305,7 +304,7 @@ def test_studies_without_a_quick_scale_take_seconds():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_quick_scale_is_a_part_of_the_published_scale(name):
-    (published, _), (quick, _) = (at_scale(STUDIES[name], scale) for scale in ("published", "quick"))
+    published, quick = STUDIES[name].configure(), STUDIES[name].configure(**configure(STUDIES[name], "quick"))
     for part in quick.panels:
         whole = published.panel(part.name)
         assert part.trials is None or part.trials <= whole.trials
@@ -317,17 +316,18 @@ def test_quick_scale_is_a_part_of_the_published_scale(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, study in STUDIES.items() if study.quick != Scale()])
 def test_quick_scale_is_allowed_and_smaller(name):
-    n_evaluations = []
-    for scale in ("published", "quick"):
-        study, requested = at_scale(STUDIES[name], scale)
-        n_evaluations.append(PendingWork(study, None, requested=requested).n_evaluations)
+    published, quick = STUDIES[name].configure(), STUDIES[name].configure(**configure(STUDIES[name], "quick"))
+    n_evaluations = [
+        sum(len(panel.cells()) * len(panel.settings()) * panel.n_trials for panel in study.panels)
+        for study in (published, quick)
+    ]
     assert n_evaluations[1] < n_evaluations[0]
 
 
 @pytest.mark.slow
 def test_published_scale_is_that_of_the_study(tmp_path):
     for study in STUDIES.values():
-        assert at_scale(study)[0] == study.configure().with_trials(study.headline_trials)
+        assert study.configure(**configure(study)) == study.configure()
     require_folder(tmp_path / "new", "published", None)
     assert not (tmp_path / "new").exists()
     assert store_path("s3://bucket/lab", "a") == "s3://bucket/lab/a.zarr"

@@ -12,7 +12,7 @@ from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay
 from studies import STUDIES
-from studies.folders import COSTS, SCALES, at_scale, read_costs
+from studies.folders import COSTS, SCALES, configure, read_costs
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ from studies.folders import COSTS, SCALES, at_scale, read_costs
 def test_every_panel_has_a_stored_cost(scale):
     """Costs of panels that are not stored would be 0; ``bench_costs.py`` writes those of new panels."""
     costs = json.loads(COSTS.read_text())[scale]
-    configured = {name: at_scale(study, scale)[0] for name, study in STUDIES.items()}
+    configured = {name: study.configure(**configure(study, scale)) for name, study in STUDIES.items()}
     assert {name: set(by_panel) for name, by_panel in costs.items()} == {
         name: {panel.name for panel in configured[name].panels} for name in costs
     }
@@ -66,13 +66,11 @@ def worst_ratio(times):
 @pytest.mark.slow
 def test_time_left_is_right_within_a_factor_of_two_from_the_first_quarter_on(monkeypatch):
     """The machine is three times slower than that of the stored costs, which differ by up to 40 % per panel."""
-    at_quick = {name: at_scale(study, "quick") for name, study in STUDIES.items()}
-    quick = {name: PendingWork(study, None, requested=requested) for name, (study, requested) in at_quick.items()}
+    quick = {name: PendingWork(study.configure(**configure(study, "quick")), None) for name, study in STUDIES.items()}
     costs = read_costs("quick")
     slower = {name: {panel: 3 * cost for panel, cost in by_panel.items()} for name, by_panel in costs.items()}
     for seed in range(3):
         times = simulate(monkeypatch, quick, slower, costs, np.random.default_rng(seed))
         assert worst_ratio(times) < 2
-    equal = {name: dict.fromkeys(by_panel, 1.0) for name, by_panel in costs.items()}
-    without = simulate(monkeypatch, quick, slower, equal, np.random.default_rng(0))
-    assert worst_ratio(without) > 2  # negative control: a forecast by the numbers of evaluations
+    without = simulate(monkeypatch, quick, slower, None, np.random.default_rng(0))
+    assert worst_ratio(without) > 2  # negative control: a forecast by the mean cost of blocks

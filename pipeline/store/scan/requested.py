@@ -1,8 +1,8 @@
 """Numbers of trials that a store asks for, per cell and setting.
 
-A run until a target, or with trials for headlines, has trials where they are needed, so the cells of a panel have
-different numbers of trials on one trial axis. The record of its session holds these numbers. Trials beyond them were
-not asked for: they are neither pending nor failed. Without such a record, every trial of a panel is asked for.
+A run until a target has trials where they are needed, so the cells of a panel have different numbers of trials on one
+trial axis. The record of its session holds these numbers. Trials beyond them were not asked for: they are neither
+pending nor failed. Without such a record, every trial of a panel is asked for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
