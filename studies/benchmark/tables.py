@@ -153,6 +153,8 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
         where = f"{panel.compared.title}, {panel.compared.labels[k]}"
         undecided = "a tie" if fixed == 0.0 else "more trials of references, see --recompute"
         stated = f"{math.ceil(n_trials):,}" if n_trials < _MOST_TRIALS else undecided
+        if panel.compared.most_paired.get(panel.loss, math.inf) < n_trials < _MOST_TRIALS:
+            stated += ", with --recompute"
         rows.append((where, "better than the best calibrated method?", _show_cell(panel.own.relative, k), stated))
     heads = ("cell", "question", "estimate", "trials per cell")
     caption = (

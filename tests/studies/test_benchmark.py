@@ -179,7 +179,8 @@ def test_shipped_references_are_not_computed_again_and_recompute_computes_them(c
         assert f"References: {origin}" in page
         assert page.count("<figure id=") == 3
         assert "gibbs-exact</th>" in page
-    assert "(250 trials per cell), not paired" in (folder / "bench/benchmark-narrow.html").read_text()
+    page = (folder / "bench/benchmark-narrow.html").read_text()
+    assert "(250 trials per cell, width of the first 250 paired)" in page  # distances do not depend on the data
 
 
 @pytest.mark.slow
@@ -202,8 +203,30 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
             assert stored.mean(measure) == pytest.approx(read.mean(measure), abs=0, rel=0, nan_ok=True)
         for relative in ("relative", "relative_width"):
             of_store, of_file = getattr(stored, relative), getattr(read, relative)
-            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-14)
+            is_paired = relative == "relative_width"
+            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-6 if is_paired else 1e-14)
             assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "n_shipped"), [(60, 300), (100, 60)])
+def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(folder, monkeypatch, trials, n_shipped):
+    monkeypatch.setattr(shipped, "_is_paired", lambda *_: True)  # of distances as well
+    monkeypatch.setattr(shipped, "_N_PAIRED", n_shipped)
+    ship()
+    panels = []
+    for name, reference, n in (("paired", "reference", 60), ("shipped", None, trials)):
+        options = {"scale": "quick", "reference": reference, "studies": ["exact-inference"], "trials": n}
+        runs, _ = computation.plan_benchmark(find_method("mine.py"), name, **options)
+        panels += compute(runs, "posterior").panels
+    of_store, of_file = panels
+    assert "distance of the first 60 paired, width of" in of_file.compared.origin or n_shipped > 60
+    for relative in ("relative", "relative_width"):
+        for expected, result in zip(of_store.methods, of_file.methods, strict=True):
+            pair = getattr(expected, relative), getattr(result, relative)
+            for name in ("log", "error", "mean_log", "mean_error", "n", "fixed"):
+                np.testing.assert_allclose(*(getattr(value, name) for value in pair), rtol=1e-5, atol=1e-6)
+    assert of_file.own.relative_width.n.tolist() == [60]
 
 
 def test_tests_of_all_cells_are_dropped_if_some_cells_are_not_compared(shipped_file):
