@@ -32,7 +32,7 @@ class MethodResult:
     family: Uniformity = field(repr=False)  # all tests of the method
     relative: RelativeLoss | None  # to the best calibrated reference of each cell
     relative_width: RelativeLoss | None  # widths of intervals relative to the same reference
-    seconds: float  # per fit
+    cost: "FitCost"
 
     @cached_property
     def uniformity(self) -> Uniformity:
@@ -141,16 +141,24 @@ class BenchmarkResults:
         return any(panel.compared.audit.get("verdict") == "broken" for panel in self.panels)
 
 
-Seconds = Mapping[tuple[str, str, str], float]
-"""(Study, panel, method) -> seconds per fit."""
+@dataclass(frozen=True)
+class FitCost:
+    """Cost of one fit on this machine."""
+
+    seconds: float = math.nan
+    peak: int | None = None  # traced peak memory in bytes; None if it is not known
 
 
-def compare_methods(kind: str, panels: Sequence[ComparedPanel], seconds: Seconds) -> BenchmarkResults:
+Costs = Mapping[tuple[str, str, str], FitCost]
+"""(Study, panel, method) -> cost."""
+
+
+def compare_methods(kind: str, panels: Sequence[ComparedPanel], costs: Costs) -> BenchmarkResults:
     """Return the results of all methods; tests of the own one are adjusted over all studies, of others by study."""
     own = panels[0].own
     uniformity = judge_tests([test for panel in panels for test in run_tests(panel, own)])
     families = {**judge_references(panels), **{(panel.study, own): uniformity for panel in panels}}
-    results = [_compare(panel, families, seconds) for panel in panels]
+    results = [_compare(panel, families, costs) for panel in panels]
     return BenchmarkResults(own, kind, results, uniformity)
 
 
@@ -172,7 +180,7 @@ def best_references(panel: ComparedPanel, families: Families) -> list[str | None
     return [_best_reference(panel, families, cell) for cell in range(len(panel.cells))]
 
 
-def _compare(panel: ComparedPanel, families: Families, seconds: Seconds) -> PanelResult:
+def _compare(panel: ComparedPanel, families: Families, costs: Costs) -> PanelResult:
     best = best_references(panel, families)
     losses, widths = _relative(panel, panel.loss, best), _relative(panel, panel.width, best)
     return PanelResult(
@@ -184,7 +192,7 @@ def _compare(panel: ComparedPanel, families: Families, seconds: Seconds) -> Pane
                 families[panel.study, method],
                 losses.get(method),
                 widths.get(method),
-                seconds.get((panel.study, panel.panel.name, method), math.nan),
+                costs.get((panel.study, panel.panel.name, method), FitCost()),
             )
             for method in panel.methods
         ],
