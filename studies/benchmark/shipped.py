@@ -55,6 +55,10 @@ class ShippedReferences:
         limited = replace(panel, summaries={panel.own: own}, most_paired=shipped.n_paired)
         return limited.with_summaries(summaries, shipped.attributes)
 
+    def without_trials(self) -> "ShippedReferences":
+        """Return the summaries without the trials, for data of another seed."""
+        return replace(self, panels={name: panel.without_trials() for name, panel in self.panels.items()})
+
     def describe(self, panels: Sequence[str]) -> str:
         """Return the origin of the numbers of some panels."""
         stated = {name: self._describe_trials(name) for name in panels}
@@ -83,6 +87,10 @@ class ShippedPanel:
             for summary in self.summaries.values()
             for measure, trials in summary.trials.items()
         }
+
+    def without_trials(self) -> "ShippedPanel":
+        """Return the summaries without the trials."""
+        return replace(self, summaries={name: replace(kept, trials={}) for name, kept in self.summaries.items()})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ShippedPanel":

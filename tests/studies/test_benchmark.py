@@ -16,6 +16,7 @@ from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 from studies import STUDIES
 from studies.benchmark import computation, shipped
+from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
 
 FILE = """
@@ -43,7 +44,7 @@ FAILING = OwnMethod("failing", "posterior", failing, is_binomial)
 NOWHERE = OwnMethod("nowhere", "posterior", exact, lambda cell: False)
 TAKEN = OwnMethod("naive", "posterior", exact, is_binomial)
 """
-SEED = 17
+SEED, REFERENCES = 17, shipped.FOLDER
 QUICK = Scale(250, ("binomial",), {"n": (20,), "epsilon": (0.1, 1.0), "algorithm": ("exact", "marginal", "naive")})
 OWN = "benchmark", "mine.py", "--store", "bench"
 
@@ -206,6 +207,45 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
             is_paired = relative == "relative_width"
             np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-6 if is_paired else 1e-14)
             assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
+
+
+TABLES = """
+from mechanisms.tables import table_posterior
+from studies import OwnMethod
+
+def exact(rng, table, prior):
+    posterior = table_posterior(table.values, table.noise, table.parents, prior or "auto", seen=table.seen)
+    return posterior.sample(rng, 400)
+
+METHOD = OwnMethod("exact", "table", exact, lambda cell: cell.get("noise") != "k-norm")
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("text", "name", "trials"), [(FILE, "mine", 40), (TABLES, "exact", 10)])
+def test_exact_posteriors_are_not_reported_as_wrong_in_twenty_repetitions(folder, monkeypatch, text, name, trials):
+    """At a family-wise level of 0.001, one of the repetitions would be with a probability of at most 0.02."""
+    (folder / "exact.py").write_text(text)
+    monkeypatch.setattr(computation, "STUDIES", STUDIES)
+    monkeypatch.setattr(shipped, "FOLDER", REFERENCES)
+    monkeypatch.setattr(benchmark_run, "measure_costs", lambda *_: {})
+    file, reported = find_method("exact.py"), []
+    for seed in range(20):
+        runs, _ = computation.plan_benchmark(file, f"bench-{seed}", "quick", trials=trials, seed=seed)
+        assert all(run.reference is not None for run in runs)  # no other method is computed
+        results = compute(runs, file.load().kind)
+        assert (results.own, results.n_failed) == (name, 0)
+        reported.append(results.is_calibrated)
+    assert reported == [True] * 20
+
+
+def test_other_data_are_not_paired_with_shipped_trials(shipped_file):
+    seed = shipped.read_shipped("exact-inference").spec["seed"]
+    for chosen, paired in ((None, {"width": 3}), (seed, {"width": 3}), (7, {})):
+        runs, _ = computation.plan_benchmark(
+            find_method("mine.py"), "bench", "quick", studies=["exact-inference"], seed=chosen
+        )
+        assert runs[0].reference.panels["binomial"].n_paired == paired
 
 
 @pytest.mark.slow
