@@ -6,7 +6,7 @@ its block. A budget ends the evaluation of a setting that fails for every trial;
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -19,7 +19,7 @@ from pipeline.blocks.failures import call, describe_exception, describe_reported
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.factors import Measure, Value
-from pipeline.declare.panel import Panel, Setting, evaluate_each
+from pipeline.declare.panel import Method, Panel, Setting, evaluate_each
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
 from pipeline.faults import is_interrupt
@@ -134,6 +134,14 @@ def simulate_block(study: Study, block: Block) -> Any:
         return None
 
 
+def evaluation_of(study: Study, block: Block, setting: Setting) -> Callable[[], object]:
+    """Simulate a block, and return a function that evaluates a setting on its data; errors are not caught."""
+    panel = study.panel(block.panel)
+    cell = panel.cells()[block.cell]
+    data = _simulate(study, panel, cell, block.trials)
+    return lambda: call(panel.evaluate, data, *_chosen(study, panel, cell, block.trials, [setting]))
+
+
 def describe_transposed(study: Study, block: Block, setting: Setting) -> str:
     """Return the message of the error that values of a setting are transposed, or an empty string."""
     panel = study.panel(block.panel)
@@ -167,15 +175,24 @@ def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: ran
     return data
 
 
-def _compute(
+def _chosen(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
-) -> list[Outcome]:
-    """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
-    data, chosen, streams = _simulate(study, panel, cell, trials), [], []
+) -> tuple[list[tuple[Method, dict[str, Value]]], list[Streams]]:
+    """Return the methods of settings with their values, and their streams."""
+    chosen, streams = [], []
     for setting in settings:
         role = setting.method.stream_key or setting.method.name
         chosen.append((setting.method, {**panel.fixed_values, **setting.values}))
         streams.append(_streams(study, panel, role, {**cell, **setting.values}, trials))
+    return chosen, streams
+
+
+def _compute(
+    study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
+) -> list[Outcome]:
+    """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
+    data = _simulate(study, panel, cell, trials)
+    chosen, streams = _chosen(study, panel, cell, trials, settings)
     # a panel with a function of its own evaluates all settings together
     parts = [slice(k, k + 1) for k in range(len(chosen))] if panel.evaluate is evaluate_each else [slice(None)]
     outcomes: list[Outcome] = []

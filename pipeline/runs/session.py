@@ -19,6 +19,7 @@ from pipeline.execution.checks import (
     refuse_workers_without_store,
 )
 from pipeline.execution.execute import execute
+from pipeline.execution.peaks import TracedTrials, measure_peaks
 from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
@@ -63,17 +64,20 @@ def execute_in(
         if plan.driver.is_cancelled():
             raise ExecutionError("the submission was cancelled on its scheduler; resume computes the pending trials")
 
-    costs = MethodCosts.of([session.record])
+    costs, trials = MethodCosts.of([session.record]), TracedTrials()
 
     def take(receipt: Receipt) -> None:
         panel = works.study.panel(receipt.work.block.panel)
         for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
             costs.add(panel.name, panel.settings()[k].method.name, tally.n_ok + tally.n_failed, tally.seconds)
+        trials.add(receipt)
         on_receipt(receipt)
 
     options, is_suspect = plan.options, plan.driver.has_lost_worker
     try:
         execute(client, task, works, take, options.chosen_cluster, options.allow_failures, is_suspect, check)
+        if options.time_limit is None:  # otherwise trials are computed in child processes
+            costs.add_peaks(measure_peaks(client, task.run, works.study, trials, costs.peaks))
     finally:
         session.record |= costs.record()  # written with the end of the session
 

@@ -29,6 +29,7 @@ class ComparedPanel:
     attributes: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the dimension of the methods
     own: str = ""  # the method of the user, which is the first one
     origin: str = ""  # of the numbers of the references, as text
+    most_paired: Mapping[str, int] = field(default_factory=dict)  # measure -> limited number of trials to compare
 
     @property
     def title(self) -> str:

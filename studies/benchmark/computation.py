@@ -55,13 +55,15 @@ def plan_benchmark(
     reference: str | None = None,
     studies: Collection[str] = (),
     trials: int | None = None,
+    seed: int | None = None,
     recompute: bool = False,
     allow_failures: bool = False,
 ) -> tuple[list[BenchmarkRun], list[str]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
 
     Other methods are read from the stores of the folder `reference`, or from the shipped references. They are computed
-    if `recompute` is true, and in studies whose shipped references do not fit.
+    if `recompute` is true, and in studies whose shipped references do not fit. With another `seed`, shipped references
+    are not paired.
 
     Return also the names of the studies in which the method supports no cell at this scale.
     """
@@ -85,7 +87,7 @@ def plan_benchmark(
     for name in dict.fromkeys(studies or accepting):
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            run = _plan(name, file, kept, folder, scale, reference, trials, recompute, allow_failures)
+            run = _plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures)
             runs.append(run)
         else:
             without_cell.append(name)
@@ -125,6 +127,7 @@ def _plan(
     scale: BenchmarkScale,
     reference: str | None,
     trials: int | None,
+    seed: int | None,
     recompute: bool,
     allow_failures: bool,
 ) -> BenchmarkRun:
@@ -134,12 +137,13 @@ def _plan(
     of_scale = _kept(part.trials, panels) if isinstance(part.trials, Mapping) else part.trials
     options = RunOptions(
         trials=of_scale if trials is None else trials,
+        seed=seed,
         panels=tuple(panels),
         values=values,
         cluster=load_profile(None),
         allow_failures=allow_failures,
     )
-    configured = declared.configure(options.trials, None, panels, values, check=False)
+    configured = declared.configure(options.trials, seed, panels, values, check=False)
     references: ResultStore | ShippedReferences | None = None
     not_shipped = ""
     if reference is not None:
@@ -161,7 +165,9 @@ def _shipped_references(study: Study, declared: Study) -> tuple[ShippedReference
     if shipped is None:
         return None, "no results are shipped"
     reason = _misfit(shipped.spec, study, declared, is_paired=False)
-    return (None, f"the shipped results do not fit ({reason})") if reason else (shipped, "")
+    if reason:
+        return None, f"the shipped results do not fit ({reason})"
+    return shipped if shipped.spec["seed"] == study.seed else shipped.without_trials(), ""
 
 
 def _kept(by_panel: Mapping[str, Any], panels: Collection[str]) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def _open_references(path: str, study: Study, declared: Study) -> ResultStore | 
 def _misfit(spec: Mapping[str, Any], study: Study, declared: Study, is_paired: bool) -> str:
     """Return why references of a spec cannot be compared with a study, or an empty string.
 
-    Paired ones need as many trials as the study, and may lack methods.
+    Paired ones need the seed of the study and as many trials, and may lack methods.
     """
     own = study.spec()
     for name, panel in own["panels"].items():
@@ -223,6 +229,8 @@ def _misfit(spec: Mapping[str, Any], study: Study, declared: Study, is_paired: b
     if not is_paired and spec["criteria"] != criteria_of(declared):
         return "criteria differ"
     stored_part, present = references_of(spec, own["panels"]), data_of(own, own["panels"])
+    if not is_paired:
+        present["seed"] = stored_part["seed"]
     for name, panel in references_of(declared.spec(), own["panels"])["panels"].items():
         kept = stored_part["panels"][name]["methods"] if is_paired else panel["methods"]
         present["panels"][name]["methods"] = {key: panel["methods"].get(key) for key in kept}

@@ -112,7 +112,7 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
     timed = [
         result
         for result in panel.methods
-        if result.relative is not None and np.isfinite(result.relative.mean_log) and result.seconds > 0
+        if result.relative is not None and np.isfinite(result.relative.mean_log) and result.cost.seconds > 0
     ]
     if not timed:
         return []
@@ -120,7 +120,7 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
     return plot_against_cost(
         panel.compared.title,
         panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed]),
-        [result.seconds for result in timed],
+        [result.cost.seconds for result in timed],
         ratios,
         [ratio * result.relative.mean_error for ratio, result in zip(ratios, timed, strict=True) if result.relative],
         styles,

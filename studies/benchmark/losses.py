@@ -2,7 +2,8 @@
 
 The relative loss in a cell is the geometric mean over components of ratios of mean losses, a̅/b̅.
 
-If both methods have trials, only those are used in which both are ok. The Monte Carlo error is that of the average of
+If both methods have trials, only those are used in which both are ok, and no later ones than the first trials that are
+shipped. The Monte Carlo error is that of the average of
 log a̅ − log b̅ by the delta method: trial i has the influence a_i/a̅ − b_i/b̅, so that errors that both methods share
 cancel.
 

@@ -1,8 +1,9 @@
 """Numbers of one method in the cells of a panel, as computed from trials, or read from a file that is shipped."""
 
+import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CellMeans:
-    """Means of a measure in one cell over ok trials by component, and the trials, if they are known.
+    """Means of a measure in one cell over ok trials by component, and the trials, or the first ones, if they are known.
 
     Attributes
     ----------
@@ -65,7 +66,8 @@ class MethodSummary:
         numbers of quantiles, NaN and 0 without any; the last row is for the quantiles of all cells together, if more
         than one cell has some.
     trials : mapping of str to array, shape (cell, component, trial)
-        Values of the measures of `components`, NaN in trials that are not ok; no measure if they are not known.
+        Values of measures of `components`, NaN in trials that are not ok: of all trials, or of the first ones that are
+        compared by trial; no measure if they are not known.
     """
 
     counts: Mapping[str, Array]
@@ -108,17 +110,25 @@ class MethodSummary:
             for cell, (mean, error, n) in enumerate(self.components[measure])
         ]
 
+    def with_first_trials(self, n_trials: Mapping[str, int]) -> "MethodSummary":
+        """Return the summary with the first trials only of some measures."""
+        kept = {key: array[..., : n_trials.get(key, array.shape[-1])] for key, array in self.trials.items()}
+        return replace(self, trials=kept)
+
     def select(self, cells: Sequence[int]) -> "MethodSummary":
         """Return the summary in some cells; tests of all cells together remain only if these are all cells."""
         rows = {name: [*cells, *[-1] * n_pooled] for name, (_, n_pooled) in _SHAPES.items()}
         selected = {name: {key: array[rows[name]] for key, array in getattr(self, name).items()} for name in _SHAPES}
         for measure, n in selected["n_values"].items():
             n[-1] *= n[:-1].sum() == self.n_values[measure][:-1].sum()
-        return MethodSummary(**selected)
+        return MethodSummary(**selected, trials={key: array[list(cells)] for key, array in self.trials.items()})
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all numbers without the trials, as JSON values."""
-        return {name: {key: _list(array.tolist()) for key, array in getattr(self, name).items()} for name in _SHAPES}
+    def to_json(self, paired: Collection[str] = (), n_trials: int = 0) -> dict[str, Any]:
+        """Return all numbers, with the first trials of the measures `paired`, as JSON values."""
+        summaries = {
+            name: {key: _list(array.tolist()) for key, array in getattr(self, name).items()} for name in _SHAPES
+        }
+        return {**summaries, "trials": {key: _to_text(self.trials[key][..., :n_trials]) for key in paired}}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], n_cells: int) -> "MethodSummary":
@@ -128,11 +138,22 @@ class MethodSummary:
             for array in arrays[name].values():
                 if array.ndim != ndim or len(array) != n_cells + n_pooled:
                     raise ValueError(f"{name} must have {n_cells + n_pooled} rows and {ndim} axes, got {array.shape}")
-        return cls(**arrays)
+        components = {key: arrays["components"][key].shape[-1] for key in value["trials"]}
+        trials = {key: _from_text(text).reshape(n_cells, components[key], -1) for key, text in value["trials"].items()}
+        return cls(**arrays, trials=trials)
 
 
 _SHAPES = {"counts": (1, 0), "means": (2, 0), "components": (3, 0), "distances": (3, 1), "n_values": (2, 1)}
 """Fields that are shipped -> numbers of axes, and of rows for all cells together."""
+
+
+def _to_text(trials: Array) -> str:
+    """Return values in single precision as text, a third of the size of their decimals."""
+    return base64.b64encode(trials.astype("<f4").tobytes()).decode()
+
+
+def _from_text(text: str) -> Array:
+    return np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(float)
 
 
 def _list(value: Any) -> Any:

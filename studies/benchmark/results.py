@@ -32,7 +32,7 @@ class MethodResult:
     family: Uniformity = field(repr=False)  # all tests of the method
     relative: RelativeLoss | None  # to the best calibrated reference of each cell
     relative_width: RelativeLoss | None  # widths of intervals relative to the same reference
-    seconds: float  # per fit
+    cost: "FitCost"
 
     @cached_property
     def uniformity(self) -> Uniformity:
@@ -141,24 +141,47 @@ class BenchmarkResults:
         return any(panel.compared.audit.get("verdict") == "broken" for panel in self.panels)
 
 
-Seconds = Mapping[tuple[str, str, str], float]
-"""(Study, panel, method) -> seconds per fit."""
+@dataclass(frozen=True)
+class FitCost:
+    """Cost of one fit on this machine."""
+
+    seconds: float = math.nan
+    peak: int | None = None  # traced peak memory in bytes; None if it is not known
 
 
-def compare_methods(kind: str, panels: Sequence[ComparedPanel], seconds: Seconds) -> BenchmarkResults:
+Costs = Mapping[tuple[str, str, str], FitCost]
+"""(Study, panel, method) -> cost."""
+
+
+def compare_methods(kind: str, panels: Sequence[ComparedPanel], costs: Costs) -> BenchmarkResults:
     """Return the results of all methods; tests of the own one are adjusted over all studies, of others by study."""
     own = panels[0].own
     uniformity = judge_tests([test for panel in panels for test in run_tests(panel, own)])
-    families: dict[tuple[str, str], Uniformity] = {(panel.study, own): uniformity for panel in panels}
-    for study, method in dict.fromkeys((panel.study, method) for panel in panels for method in panel.references):
-        of_study = [panel for panel in panels if panel.study == study and method in panel.methods]
-        families[study, method] = judge_tests([test for panel in of_study for test in run_tests(panel, method)])
-    results = [_compare(panel, families, seconds) for panel in panels]
+    families = {**judge_references(panels), **{(panel.study, own): uniformity for panel in panels}}
+    results = [_compare(panel, families, costs) for panel in panels]
     return BenchmarkResults(own, kind, results, uniformity)
 
 
-def _compare(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity], seconds: Seconds) -> PanelResult:
-    best = [_best_reference(panel, families, cell) for cell in range(len(panel.cells))]
+Families = Mapping[tuple[str, str], Uniformity]
+"""(Study, method) -> all tests of the method in the study."""
+
+
+def judge_references(panels: Sequence[ComparedPanel]) -> dict[tuple[str, str], Uniformity]:
+    """Return the tests of all references, adjusted by study."""
+    families = {}
+    for study, method in dict.fromkeys((panel.study, method) for panel in panels for method in panel.references):
+        of_study = [panel for panel in panels if panel.study == study and method in panel.methods]
+        families[study, method] = judge_tests([test for panel in of_study for test in run_tests(panel, method)])
+    return families
+
+
+def best_references(panel: ComparedPanel, families: Families) -> list[str | None]:
+    """Return the calibrated reference with the smallest mean loss in each cell, or None without one."""
+    return [_best_reference(panel, families, cell) for cell in range(len(panel.cells))]
+
+
+def _compare(panel: ComparedPanel, families: Families, costs: Costs) -> PanelResult:
+    best = best_references(panel, families)
     losses, widths = _relative(panel, panel.loss, best), _relative(panel, panel.width, best)
     return PanelResult(
         panel,
@@ -169,7 +192,7 @@ def _compare(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity
                 families[panel.study, method],
                 losses.get(method),
                 widths.get(method),
-                seconds.get((panel.study, panel.panel.name, method), math.nan),
+                costs.get((panel.study, panel.panel.name, method), FitCost()),
             )
             for method in panel.methods
         ],
@@ -185,8 +208,7 @@ def _relative(panel: ComparedPanel, measure: str, best: Sequence[str | None]) ->
     return {method: compare_losses(by_cell, bases, panel.data_groups) for method, by_cell in values.items()}
 
 
-def _best_reference(panel: ComparedPanel, families: Mapping[tuple[str, str], Uniformity], cell: int) -> str | None:
-    """Return the calibrated reference with the smallest mean loss in a cell, or None without one."""
+def _best_reference(panel: ComparedPanel, families: Families, cell: int) -> str | None:
     means = {}
     for method in panel.references if panel.loss else ():
         family = families[panel.study, method]

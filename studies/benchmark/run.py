@@ -12,26 +12,26 @@ from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 from studies.benchmark.compared_panel import ComparedPanel, panel_of
 from studies.benchmark.computation import BenchmarkRun
-from studies.benchmark.results import BenchmarkResults, compare_methods
+from studies.benchmark.results import BenchmarkResults, FitCost, compare_methods
 from studies.benchmark.shipped import ShippedReferences
-from studies.benchmark.times import measure_seconds
+from studies.benchmark.times import measure_costs
 from studies.output import ERRORS, progress_bar
 
 
 def compute(runs: Sequence[BenchmarkRun], kind: str) -> BenchmarkResults:
-    """Compute the pending trials of all runs, measure seconds per fit, and return the results."""
+    """Compute the pending trials of all runs, measure costs per fit, and return the results."""
     display = ProgressDisplay(ERRORS, {run.name: _work_of(run.plan) for run in runs if not run.plan.is_done})
     stores = {run.name: run.plan.existing if run.plan.is_done else _carry_out(run, display) for run in runs}
     panels: list[ComparedPanel] = []
-    seconds: dict[tuple[str, str, str], float] = {}
+    costs: dict[tuple[str, str, str], FitCost] = {}
     with progress_bar("reading results") as show:
         for run in runs:
             store = stores[run.name]
             assert store is not None
             for panel in run.plan.study.panels:
                 panels.append(_read_panel(run, panel, store))
-                seconds |= measure_seconds(run, panels[-1], lambda text: show(text=text))
-    return compare_methods(kind, panels, seconds)
+                costs |= measure_costs(run, panels[-1], lambda text: show(text=text))
+    return compare_methods(kind, panels, costs)
 
 
 def _read_panel(run: BenchmarkRun, panel: Panel, store: ResultStore) -> ComparedPanel:

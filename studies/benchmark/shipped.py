@@ -1,5 +1,8 @@
 """Summaries of the reference methods that the package contains, one file per study, so that no run computes them again.
 
+Losses of first trials are also shipped, for comparisons by trial, but only of panels in which such a comparison has a
+smaller error than one with the mean over all trials: where losses rise and fall with the simulated data.
+
 ``python -m studies.benchmark.shipped FOLDER`` writes them again, from the stores of a folder of
 ``dpstudies run all --store FOLDER``.
 """
@@ -9,7 +12,7 @@ import json
 import sys
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,14 @@ from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import STUDIES, __version__
 from studies.benchmark.compared_panel import ComparedPanel, panel_of
+from studies.benchmark.losses import compare_losses
 from studies.benchmark.method_summary import MethodSummary
+from studies.benchmark.results import best_references, judge_references
 from studies.folders import store_path
 from studies.output import fail, format_size, say
 
 FOLDER = Path(__file__).with_name("references")
+_N_PAIRED = 300  # trials of which losses are shipped, so that all files have about 1 MB
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,28 @@ class ShippedReferences:
         shipped = self.panels[panel.panel.name]
         values = {dim: coordinate.values.tolist() for dim, coordinate in panel.coordinates.items()}
         cells = shipped.cells.sel(values).values.ravel().tolist()
-        summaries = {name: summary.select(cells) for name, summary in shipped.summaries.items()}
-        return panel.with_summaries(summaries, shipped.attributes)
+        own = panel.summaries[panel.own].with_first_trials(shipped.n_paired)
+        n_own = {measure: trials.shape[-1] for measure, trials in own.trials.items()}
+        summaries = {
+            name: summary.select(cells).with_first_trials(n_own) for name, summary in shipped.summaries.items()
+        }
+        limited = replace(panel, summaries={panel.own: own}, most_paired=shipped.n_paired)
+        return limited.with_summaries(summaries, shipped.attributes)
+
+    def without_trials(self) -> "ShippedReferences":
+        """Return the summaries without the trials, for data of another seed."""
+        return replace(self, panels={name: panel.without_trials() for name, panel in self.panels.items()})
 
     def describe(self, panels: Sequence[str]) -> str:
         """Return the origin of the numbers of some panels."""
-        trials = {name: f"{self.spec['panels'][name]['trials']:,}" for name in panels}
-        stated = trials[panels[0]] if len({*trials.values()}) == 1 else ", ".join(map(" ".join, trials.items()))
-        return f"shipped with dpstudies {__version__} ({stated} trials per cell), not paired"
+        stated = {name: self._describe_trials(name) for name in panels}
+        by_panel = "; ".join(f"{name}: {text}" for name, text in stated.items())
+        text = stated[panels[0]] if len({*stated.values()}) == 1 else by_panel
+        return f"shipped with dpstudies {__version__} ({text})"
+
+    def _describe_trials(self, panel: str) -> str:
+        paired = [f"{measure} of the first {n:,} paired" for measure, n in self.panels[panel].n_paired.items()]
+        return f"{self.spec['panels'][panel]['trials']:,} trials per cell, {', '.join(paired) or 'not paired'}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,19 @@ class ShippedPanel:
     cells: xr.DataArray  # their indices in the summaries, by the values of the factors
     attributes: Mapping[str, str]  # of the dimension of the methods
     summaries: Mapping[str, MethodSummary]
+
+    @property
+    def n_paired(self) -> dict[str, int]:
+        """Numbers of first trials that are shipped, by measure."""
+        return {
+            measure: trials.shape[-1]
+            for summary in self.summaries.values()
+            for measure, trials in summary.trials.items()
+        }
+
+    def without_trials(self) -> "ShippedPanel":
+        """Return the summaries without the trials."""
+        return replace(self, summaries={name: replace(kept, trials={}) for name, kept in self.summaries.items()})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ShippedPanel":
@@ -133,7 +166,7 @@ def summarise(store: ResultStore, study: Study) -> dict[str, Any]:
     reason = outdated(spec, study)
     if reason:
         raise BadInputError(f"the store {store.url} must have the present spec, got {reason}; run the study again")
-    panels = {}
+    panels: list[ComparedPanel] = []
     for name in names:
         ds = open_panel(store, name, lazy=False)
         by = study.panel(name).method_dim
@@ -141,14 +174,35 @@ def summarise(store: ResultStore, study: Study) -> dict[str, Any]:
         panel = panel_of(study.name, study.panel(name), study.criteria, ds).with_methods(ds)
         if any(summary.counts["pending"].any() for summary in panel.summaries.values()):
             raise BadInputError(f"the store {store.url} must be complete, got pending trials in {name}; resume it")
-        panels[name] = {
-            "coordinates": [[dim, values.values.tolist()] for dim, values in panel.coordinates.items()],
-            "attributes": {
-                key: value for key, value in panel.attributes.items() if key != "notes"
-            },  # nothing shows them
-            "methods": [[method, summary.to_json()] for method, summary in panel.summaries.items()],
-        }
-    return {"spec": spec, "panels": panels}
+        panels.append(panel)
+    families = judge_references(panels)
+    return {
+        "spec": spec,
+        "panels": {panel.panel.name: _to_json(panel, best_references(panel, families)) for panel in panels},
+    }
+
+
+def _to_json(panel: ComparedPanel, best: Sequence[str | None]) -> dict[str, Any]:
+    """Return the JSON values of a panel, given the best reference of each cell."""
+    paired = [measure for measure in (panel.loss, panel.width) if measure and _is_paired(panel, measure, best)]
+    return {
+        "coordinates": [[dim, values.values.tolist()] for dim, values in panel.coordinates.items()],
+        "attributes": {key: value for key, value in panel.attributes.items() if key != "notes"},  # nothing shows them
+        "methods": [[method, summary.to_json(paired, _N_PAIRED)] for method, summary in panel.summaries.items()],
+    }
+
+
+def _is_paired(panel: ComparedPanel, measure: str, best: Sequence[str | None]) -> bool:
+    """Return True if errors are smaller paired with the best method than with its exact means, as a geometric mean."""
+    by_cell = {name: summary.in_cells(measure) for name, summary in panel.summaries.items()}
+    ratios = []
+    for name, losses in by_cell.items():
+        bases = [by_cell[base][cell] if base and base != name else None for cell, base in enumerate(best)]
+        means = [base and replace(base, error=np.zeros_like(base.error), trials=None) for base in bases]
+        paired, unpaired = (compare_losses(losses, sides, panel.data_groups).mean_error for sides in (bases, means))
+        if paired > 0.0 and unpaired > 0.0:  # NaN without a cell to compare, 0 for a constant measure
+            ratios.append(paired / unpaired)
+    return bool(ratios) and float(np.log(ratios).mean()) < 0.0
 
 
 def write_shipped(folder: str) -> tuple[dict[str, Path], dict[str, str]]:

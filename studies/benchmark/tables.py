@@ -15,11 +15,13 @@ from studies.benchmark.uniformity import (
     detectable_deviation,
     trials_to_detect,
 )
+from studies.output import format_size
 from studies.styles import label_method
 from studies.tables import PageTable, plus_minus
 
 HEADS = (
-    "rank", "calibration", "relative loss", "coverage", "s per fit", "relative width", "distance", "failed",
+    "rank", "calibration", "relative loss", "coverage", "s per fit", "peak memory", "relative width", "distance",
+    "failed",
 )  # fmt: skip
 """Columns of the ranks of methods, after those that name the row."""
 
@@ -36,7 +38,8 @@ def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
         result.calibration,
         show_ratio(result.relative),
         plus_minus(*result.mean(criteria.covered)),
-        f"{result.seconds:.2g}" if math.isfinite(result.seconds) else "",
+        f"{result.cost.seconds:.2g}" if math.isfinite(result.cost.seconds) else "",
+        "" if result.cost.peak is None else format_size(result.cost.peak),
         show_ratio(result.relative_width),
         plus_minus(*result.mean(criteria.distance)),
         f"{result.count('failed'):,}",
@@ -161,6 +164,8 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
         where = f"{panel.compared.title}, {panel.compared.labels[k]}"
         undecided = "a tie" if fixed == 0.0 else "more trials of references, see --recompute"
         stated = f"{math.ceil(n_trials):,}" if n_trials < _MOST_TRIALS else undecided
+        if panel.compared.most_paired.get(panel.loss, math.inf) < n_trials < _MOST_TRIALS:
+            stated += ", with --recompute"
         rows.append((where, "better than the best calibrated method?", _show_cell(panel.own.relative, k), stated))
     heads = ("cell", "question", "estimate", "trials per cell")
     caption = (

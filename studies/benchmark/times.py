@@ -1,20 +1,24 @@
-"""Seconds per fit of all methods on this machine, which are no part of the stored numbers."""
+"""Seconds and memory per fit of all methods on this machine, which are no part of the stored numbers."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from pipeline import Panel
+from pipeline.blocks.evaluate import Block
+from pipeline.blocks.memory import traced_peak
 from pipeline.runs.estimate import seconds_per_trial
 from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.computation import BenchmarkRun
+from studies.benchmark.results import FitCost
 
 
-def measure_seconds(
+def measure_costs(
     run: BenchmarkRun, compared: ComparedPanel, announce: Callable[[str], None]
-) -> dict[tuple[str, str, str], float]:
-    """Return seconds per fit by (study, panel, method), in the cell that the most methods support.
+) -> dict[tuple[str, str, str], FitCost]:
+    """Return the costs of a fit by (study, panel, method), in the cell that the most methods support.
 
     Methods of a store of references that this package does not have are omitted.
     """
@@ -24,11 +28,14 @@ def measure_seconds(
     cell = _common_cell(panel)
     # the last setting of each method
     settings = {s.method.name: s for k, s in enumerate(panel.settings()) if panel.applicable[cell, k]}
-    seconds = {}
+    costs = {}
     for name, setting in settings.items():
         announce(f"measuring seconds per fit of {name} in {compared.study}, {panel.name}")
-        seconds[compared.study, panel.name, name] = seconds_per_trial(study, panel, cell, setting)
-    return seconds
+        seconds = seconds_per_trial(study, panel, cell, setting)
+        with ThreadPoolExecutor(1) as thread:  # in the main thread, an interrupt would be one by the user
+            peak = thread.submit(traced_peak, study, Block(panel.name, cell, range(1)), setting).result()
+        costs[compared.study, panel.name, name] = FitCost(seconds, peak)
+    return costs
 
 
 def _common_cell(panel: Panel) -> int:

@@ -7,7 +7,7 @@ import typer
 
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
-from studies.commands.options import AllowFailures, Trials, argument, option, path_word, require_persistent
+from studies.commands.options import AllowFailures, Seed, Trials, argument, option, path_word, require_persistent
 from studies.output import ERRORS, fail, print_table, say, writing
 
 _SCALE = "quick, or full: all trials and values of the studies."
@@ -23,6 +23,7 @@ def benchmark(
     recompute: Annotated[bool, option("--recompute", "Compute all methods; read no shipped results.")] = False,
     study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
     trials: Trials = None,
+    seed: Seed = None,
     allow_failures: AllowFailures = False,
 ) -> None:
     """Rank your method among others, in all studies of its kind.
@@ -36,7 +37,9 @@ def benchmark(
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
     file = find_method(method)
-    runs, without_cell = plan_benchmark(file, store, scale, reference, study or (), trials, recompute, allow_failures)
+    runs, without_cell = plan_benchmark(
+        file, store, scale, reference, study or (), trials, seed, recompute, allow_failures
+    )
     own = file.load()
     page = Path(store, f"benchmark-{own.name}.html")
     require_own_page(page, store)
@@ -52,6 +55,7 @@ def benchmark(
             ("--scale", scale),
             ("--reference", reference),
             ("--trials", trials),
+            ("--seed", seed),
             *(("--study", name) for name in study or ()),
         ]
         repeated = [word for name, value in words if value is not None for word in (name, value)]

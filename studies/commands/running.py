@@ -59,6 +59,7 @@ def plan(
     seed: Seed = None,
     panel: Panels = None,
     values: Assignments = None,
+    add: AddedMethods = None,
     until: Until = None,
 ) -> None:
     """Estimate the cost and the Monte Carlo errors of a study.
@@ -69,7 +70,8 @@ def plan(
     from pipeline.execution.work import PendingWork
     from pipeline.runs.estimate import START_SECONDS, make_plan
 
-    configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
+    source = add_methods(find_study(study, MODULES), add)
+    configured = source.load().configure(trials, seed, split_names(panel), parse_values(values))
     if until is not None:
         if trials is not None:
             raise BadInputError("--until cannot be combined with --trials; omit one of them")
@@ -234,6 +236,7 @@ def submit(
     seed: Seed = None,
     panel: Panels = None,
     values: Assignments = None,
+    add: AddedMethods = None,
     until: Until = None,
     at_most: MostTrials = None,
     within: Within = None,
@@ -243,7 +246,7 @@ def submit(
 ) -> None:
     """Submit a study to a scheduler, which computes it."""
     submission = pipeline.submit(
-        find_study(study, MODULES),
+        add_methods(find_study(study, MODULES), add),
         store,
         trials=trials,
         seed=seed,

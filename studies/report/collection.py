@@ -180,7 +180,7 @@ def _index(
 def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results) -> list[dict[str, Any]]:
     """Return each claim with a small image of its figure, or an empty one, and the methods that it compares.
 
-    An undecided claim has a note with the command that decides it.
+    A claim that is undecided at a smaller scale has a note with the command of the published one.
     """
     leads = []
     for judgement in leading:
@@ -191,7 +191,7 @@ def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results
             {
                 "judged": judgement,
                 "image": "" if judgement.figure is None else images[judgement.figure.id],
-                "note": f"For a verdict, the published scale: {decide}" if is_small else "",
+                "note": f"Undecided at this scale; the published one has more trials: {decide}" if is_small else "",
                 "glossary": _explain_methods(judgement, result),
             }
         )

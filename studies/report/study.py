@@ -7,6 +7,7 @@ from functools import partial
 
 from pipeline import Claim, Finding, Study
 from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.costs import MethodCosts
 from studies.figures.conversion import Converter
 from studies.report.costs import draw_costs, read_costs, tabulate_costs
 from studies.report.page import Chapter, lead_with, render_figures, render_page, write_page
@@ -79,7 +80,7 @@ def _page(
         heads, rows, n_names = tabulate(with_labels(summary, by) if is_labelled else summary)
         tables.append((PageTable(name, summary.attrs["title"], tuple(heads), rows), n_names))
     costs = read_costs(results)
-    tables += tabulate_costs(costs)
+    tables += tabulate_costs(costs, MethodCosts.of(results.sessions).peaks)
     study = replace(study, figures=(*study.figures, *draw_costs(results, costs)))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
     lead, findings = lead_with(figures, judged)

@@ -440,6 +440,8 @@ FORGED = [
     {"costs": {"p": {"a": [2, -1.0]}}},
     {"costs": {"p": {"a": [True, 1]}}},
     {"costs": [{"p": 7}]},
+    {"peaks": {"p": {"a": -1}}},
+    {"peaks": {"p": [1]}},
     {"until": "mcse(x) <= 0.1", "at_most": "9" * 5000, "panels": [None]},
     {"asked": 7},
     {"asked": {"q": ASKED}},

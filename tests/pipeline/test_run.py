@@ -16,11 +16,12 @@ import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
-from pipeline import Measure, Method, Panel, Study, extend, open_results, resume, run, submit
+from pipeline import Factor, Measure, Method, Panel, Study, extend, open_results, resume, run, submit
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError
+from pipeline.execution import peaks
 from pipeline.execution.checks import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.runs.resolve import study_of
@@ -472,3 +473,35 @@ def test_sessions_record_the_seconds_of_each_method(tmp_path, together):
     (_, slow), (_, quick) = costs["slow"], costs["quick"]
     assert slow + quick == pytest.approx(0.06, abs=0.05)
     assert (slow == pytest.approx(quick, abs=2e-3)) is together
+
+
+def simulate_nothing(cell, streams):
+    return None
+
+
+def allocate(data, setting, streams):
+    n = len(streams.trials)
+    return {"x": np.ones((n, setting["size"])).mean(axis=1)}
+
+
+def fail(data, setting, streams):
+    raise ArithmeticError("no result")
+
+
+@pytest.mark.parametrize("share", [0.0, 100.0])
+def test_sessions_record_the_traced_memory_of_one_trial_if_it_takes_a_small_part_of_the_time(
+    tmp_path, monkeypatch, share
+):
+    monkeypatch.setattr(peaks, "_MOST_TIME", share)
+    methods = (Method("large", allocate, uses=("size",)), Method("failing", fail))
+    sizes = Factor("size", (10, 1_000_000), "numbers", "int")
+    options = {"method_factors": (sizes,), "trials": 4, "block_trials": 4}
+    panel = Panel("p", "a panel", simulate_nothing, methods, (Measure("x", "a number"),), **options)
+    study = Study("costly", "Costly", "To cost.", (panel,), seed=1)
+    store = run(study, tmp_path / "s.zarr", progress=False, allow_failures=True)
+    peak = MethodCosts.of(store.sessions).peaks
+    if not share:
+        assert peak == {}
+        return
+    assert {panel: set(of_panel) for panel, of_panel in peak.items()} == {"p": {"large"}}
+    assert peak["p"]["large"] == pytest.approx(8e6, rel=0.05)  # of the last setting, and one trial of four

@@ -16,6 +16,7 @@ from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 from studies import STUDIES
 from studies.benchmark import computation, shipped
+from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
 
 FILE = """
@@ -43,7 +44,7 @@ FAILING = OwnMethod("failing", "posterior", failing, is_binomial)
 NOWHERE = OwnMethod("nowhere", "posterior", exact, lambda cell: False)
 TAKEN = OwnMethod("naive", "posterior", exact, is_binomial)
 """
-SEED = 17
+SEED, REFERENCES = 17, shipped.FOLDER
 QUICK = Scale(250, ("binomial",), {"n": (20,), "epsilon": (0.1, 1.0), "algorithm": ("exact", "marginal", "naive")})
 OWN = "benchmark", "mine.py", "--store", "bench"
 
@@ -179,7 +180,8 @@ def test_shipped_references_are_not_computed_again_and_recompute_computes_them(c
         assert f"References: {origin}" in page
         assert page.count("<figure id=") == 3
         assert "gibbs-exact</th>" in page
-    assert "(250 trials per cell), not paired" in (folder / "bench/benchmark-narrow.html").read_text()
+    page = (folder / "bench/benchmark-narrow.html").read_text()
+    assert "(250 trials per cell, width of the first 250 paired)" in page  # distances do not depend on the data
 
 
 @pytest.mark.slow
@@ -202,8 +204,78 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
             assert stored.mean(measure) == pytest.approx(read.mean(measure), abs=0, rel=0, nan_ok=True)
         for relative in ("relative", "relative_width"):
             of_store, of_file = getattr(stored, relative), getattr(read, relative)
-            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-14)
+            is_paired = relative == "relative_width"
+            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-6 if is_paired else 1e-14)
             assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
+
+
+TABLES = """
+from mechanisms.tables import table_posterior
+from studies import OwnMethod
+
+def exact(rng, table, prior):
+    posterior = table_posterior(table.values, table.noise, table.parents, prior, seen=table.seen)
+    return posterior.sample(rng, 400)
+
+def has_prior(cell):
+    return cell.get("noise") != "k-norm" and bool(cell.keys() & {"leaves", "published", "k"})
+
+METHOD = OwnMethod("exact", "table", exact, has_prior)
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("text", "name", "trials", "is_right"),
+    [(FILE, "METHOD", 40, True), (TABLES, "METHOD", 10, True), (FILE, "NARROW", 100, False)],
+    ids=["posterior", "table", "overconfident"],
+)
+def test_only_wrong_posteriors_are_reported_as_wrong_in_twenty_repetitions(
+    folder, monkeypatch, text, name, trials, is_right
+):
+    """At a family-wise level of 0.001, a right one would be in a repetition with a probability of at most 0.02."""
+    (folder / "exact.py").write_text(text)
+    monkeypatch.setattr(computation, "STUDIES", STUDIES)
+    monkeypatch.setattr(shipped, "FOLDER", REFERENCES)
+    monkeypatch.setattr(benchmark_run, "measure_costs", lambda *_: {})
+    file, reported = find_method(f"exact.py:{name}"), []
+    for seed in range(20):
+        runs, _ = computation.plan_benchmark(file, f"bench-{seed}", "quick", trials=trials, seed=seed)
+        assert all(run.reference is not None for run in runs)  # no other method is computed
+        results = compute(runs, file.load().kind)
+        assert (len(results.uniformity.tests) > 30, results.n_failed) == (True, 0)
+        reported.append(results.is_calibrated)
+    assert reported == [is_right] * 20
+
+
+def test_other_data_are_not_paired_with_shipped_trials(shipped_file):
+    seed = shipped.read_shipped("exact-inference").spec["seed"]
+    for chosen, paired in ((None, {"width": 3}), (seed, {"width": 3}), (7, {})):
+        runs, _ = computation.plan_benchmark(
+            find_method("mine.py"), "bench", "quick", studies=["exact-inference"], seed=chosen
+        )
+        assert runs[0].reference.panels["binomial"].n_paired == paired
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "n_shipped"), [(60, 300), (100, 60)])
+def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(folder, monkeypatch, trials, n_shipped):
+    monkeypatch.setattr(shipped, "_is_paired", lambda *_: True)  # of distances as well
+    monkeypatch.setattr(shipped, "_N_PAIRED", n_shipped)
+    ship()
+    panels = []
+    for name, reference, n in (("paired", "reference", 60), ("shipped", None, trials)):
+        options = {"scale": "quick", "reference": reference, "studies": ["exact-inference"], "trials": n}
+        runs, _ = computation.plan_benchmark(find_method("mine.py"), name, **options)
+        panels += compute(runs, "posterior").panels
+    of_store, of_file = panels
+    assert "distance of the first 60 paired, width of" in of_file.compared.origin or n_shipped > 60
+    for relative in ("relative", "relative_width"):
+        for expected, result in zip(of_store.methods, of_file.methods, strict=True):
+            pair = getattr(expected, relative), getattr(result, relative)
+            for name in ("log", "error", "mean_log", "mean_error", "n", "fixed"):
+                np.testing.assert_allclose(*(getattr(value, name) for value in pair), rtol=1e-5, atol=1e-6)
+    assert of_file.own.relative_width.n.tolist() == [60]
 
 
 def test_tests_of_all_cells_are_dropped_if_some_cells_are_not_compared(shipped_file):

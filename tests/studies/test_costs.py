@@ -18,7 +18,8 @@ def test_page_shows_the_seconds_of_each_method(tmp_path):
     results = read_results(store, study)
     costs = read_costs(results)
     assert costs == MethodCosts.of(store.sessions).by_panel
-    ((table, n_names),) = tabulate_costs(costs)
+    ((table, n_names),) = tabulate_costs(costs, {"binomial": {"gibbs": 1_234_567}})
+    assert {row[1]: row[-1] for row in table.rows if row[-1]} == {"gibbs": "1.23 MB"}
     assert n_names == 2
     assert {("binomial", "non-private", "10"), ("binomial", "gibbs", "10")} <= {row[:3] for row in table.rows}
     (figure,) = draw_costs(results, costs)
@@ -33,4 +34,4 @@ def test_page_shows_the_seconds_of_each_method(tmp_path):
 
 
 def test_stores_without_a_record_of_costs_have_neither():
-    assert tabulate_costs({"p": {}}) == []
+    assert tabulate_costs({"p": {}}, {}) == []

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+import yaml
+from distributed import LocalCluster
 from scipy import special, stats
 
 import pipeline
@@ -372,6 +374,23 @@ def test_extended_store_equals_one_run_from_the_start(command, stores):
 
 
 @pytest.mark.slow
+def test_plan_and_submit_take_added_methods_and_compute_the_numbers_of_a_run(command):
+    Path("mine.py").write_text(FILE)
+    words = "calibration", "--add", "mine.py", *COUNTS
+    assert command("run", *words, "--store", "here.zarr")[0] == 0
+    code, out, _ = command("plan", *words)
+    assert (code, "\n80 evaluations" in f"\n{out}") == (0, True)  # of naive and the added method
+    with LocalCluster(1, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
+        profiles = {"profiles": {"there": {"address": cluster.scheduler_address}}}
+        Path("cluster.yaml").write_text(yaml.safe_dump(profiles))
+        assert command("submit", *words, "--store", "there.zarr", "--cluster", "there")[0] == 0
+        assert command("status", "there.zarr", "--cluster", "there", "--watch", "--every", "0.2")[0] == 0
+    here, there = (xr.open_zarr(path, group="binomial").load() for path in ("here.zarr", "there.zarr"))
+    assert there.algorithm.values.tolist() == ["naive", "mine"]
+    xr.testing.assert_identical(here, there)
+
+
+@pytest.mark.slow
 def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
     Path("mine.py").write_text(FILE + "# a comment\n")
     assert command("resume", "whole.zarr")[0] == 0
@@ -428,10 +447,18 @@ def test_bad_files_are_refused_before_anything_is_written(command, words, messag
     Path("broken.py").write_text("METHOD = (\n")
     Path("empty.py").write_text("x = 1\n")
     Path("wrong.py").write_text("from studies import OwnMethod\nMETHOD = OwnMethod('mine', 'sum', print)\n")
-    code, out, err = command("run", *words, "--store", "s.zarr")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
-    assert not Path("s.zarr").exists()
+    Path("cluster.yaml").write_text("profiles: {there: {address: 'tcp://127.0.0.1:1'}}")
+    for name, options in (
+        ("run", ("--store", "s.zarr")),
+        ("submit", ("--store", "s.zarr", "--cluster", "there")),
+        ("plan", ()),
+    ):
+        if words[0] == "all" and name != "run":
+            continue
+        code, out, err = command(name, *words, *options)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+        assert not Path("s.zarr").exists()
 
 
 @pytest.mark.slow

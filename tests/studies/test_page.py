@@ -599,7 +599,7 @@ def test_first_screen_names_papers_and_the_scale_that_decides(pages):
     top = pages["laboratory"].read_text().partition('<section id="verdicts">')[0]
     for paper in ("P0: Bun et al., poster", "P1: anonymous draft", "P3: Geumlek et al. 2017"):
         assert f">{paper}</a>" in top
-    assert "For a verdict, the published scale: dpstudies run hellinger-accuracy" in top
+    assert "Undecided at this scale; the published one has more trials: dpstudies run hellinger-accuracy" in top
 
 
 def test_a_part_of_a_study_is_not_called_its_quick_scale(command, tmp_path):

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import pipeline
+from pipeline.store.datasets import open_panel
 from studies import STUDIES
 from studies.benchmark import shipped
 
@@ -55,6 +57,44 @@ def test_references_of_another_version_seed_method_or_criterion_are_outdated(tmp
         with pytest.raises(AssertionError, match=r"outdated \(.*python -m studies.benchmark.shipped FOLDER") as failure:
             require_present(changed)
         assert reason in str(failure.value)
+
+
+def test_trials_are_shipped_of_losses_that_rise_and_fall_with_the_data():
+    shipped_trials = {
+        (name, panel): set(references.n_paired)
+        for name in ACCEPTING
+        if name not in NOT_SHIPPED
+        for panel, references in shipped.read_shipped(name).panels.items()
+    }
+    for (name, panel), measures in shipped_trials.items():
+        loss = STUDIES[name].criteria.loss_of(STUDIES[name].panel(panel))
+        # distances are those of noise, or of the draws
+        assert (loss in measures) == (name in ("calibration", "noisy-tables")), (name, panel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "panel", "values"),
+    [
+        ("noisy-tables", "mechanisms", {"k": [10], "epsilon": [1.0], "noise": ["geometric"]}),
+        ("calibration", "binomial", {"n": [100], "epsilon": [0.1]}),
+    ],
+)
+def test_shipped_trials_are_those_of_a_run_with_fewer_trials_and_cells(tmp_path, name, panel, values):
+    study, references = STUDIES[name], shipped.read_shipped(name).panels[panel]
+    store = pipeline.run(
+        study,
+        tmp_path / "few.zarr",
+        trials=3,
+        panels=[panel],
+        values={**values, "algorithm": ["naive"]},
+        progress=False,
+    )
+    loss = study.criteria.loss_of(study.panel(panel))
+    stored = open_panel(store, panel, lazy=False)[loss].transpose(..., "trial").values.ravel()
+    cell = references.cells.sel({dim: [value] for dim, [value] in values.items()}).item()
+    trials = references.summaries["naive"].trials[loss][cell]
+    np.testing.assert_allclose(stored.reshape(len(trials), 3), trials[:, :3], rtol=1e-6)
 
 
 def test_shipped_references_are_small():

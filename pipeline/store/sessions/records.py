@@ -14,7 +14,7 @@ from pipeline.errors import Damage
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import SESSIONS, STATE
 from pipeline.store.layout.root import seal, unseal
-from pipeline.store.sessions.costs import COSTS, is_costs
+from pipeline.store.sessions.costs import COSTS, PEAKS, is_costs, is_peaks
 from pipeline.store.sessions.provenance import now
 
 SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
@@ -32,6 +32,7 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     COSTS: is_costs,
+    PEAKS: is_peaks,
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
 
