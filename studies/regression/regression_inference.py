@@ -19,8 +19,8 @@ and has one covariate. Intervals of adassp and dp-gd are a bootstrap, and those 
 are released quantiles of the posteriors of partitions of 200 records, ε/3 per component, with the conjugate prior.
 Intervals of the error variance start at 0 where a release does not resolve it.
 
-Interval scores of a slope have heavy tails where the noise on the squares of the covariate is as large as their sum, and
-a mean needs many trials: at n = 1,000 and ε = 1 the standard deviation of the difference between `naive` and
+Interval scores of a slope have heavy tails where the noise on the squares of the covariate is as large as their sum,
+and a mean needs many trials: at n = 1,000 and ε = 1 the standard deviation of the difference between `naive` and
 `normal-covariates` was 8, 27 and 62 in 30, 2,000 and 20,000 trials, whose mean, 1.4, is 3.2 standard errors.
 
 References
