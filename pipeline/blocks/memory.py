@@ -9,7 +9,7 @@ from pipeline.declare.panel import Setting
 from pipeline.declare.study import Study
 from pipeline.faults import is_interrupt
 
-_TRACING = Lock()
+_TRACING = Lock()  # of `tracemalloc`, which traces the whole process; only `traced_peak` takes it
 
 
 @one_thread()

@@ -66,6 +66,7 @@ _MEASURES = (
     Measure("rank", "rank of the true parameter among 99 draws"),
     Measure("covered", "1 if the central 95 % interval contains the true parameter", event=True),
     Measure("width", "width of the central 95 % interval"),
+    Measure("score", "interval score of the central 95 % interval; smaller is better"),
     Measure("distance", "distance of the distribution functions of draws and exact", ragged=True),
     Measure("rhat", "split R-hat of the chains; 1 for independent draws"),
     Measure("ess", "effective sample size of the mean among 2,000 draws"),
@@ -360,7 +361,7 @@ STUDY = Study(
     criteria=Criteria(
         uniform=("pit", "joint"),
         exact={panel.name: {} for panel in PANELS if panel.name != "edge"},  # its release is always 0
-        loss=("distance",),
+        loss=("score",),
         covered="covered",
         width="width",
         distance="distance",

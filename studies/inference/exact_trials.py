@@ -29,7 +29,7 @@ from mechanisms.inference.methods import InferenceMethod
 from mechanisms.inference.release_model import ReleaseModel
 from pipeline import Streams
 from studies.inference.noisy_trials import Array, attempt, draw_each, inference_method, locate, release_model
-from studies.panels import Values
+from studies.panels import Values, score_intervals
 
 N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
 """Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
@@ -126,11 +126,10 @@ def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) 
     """Return the measures of independent draws, shape (trials, draws, p), and exact quantiles if given."""
     n_trials, n_draws, p = draws.shape
     theta, ordered = releases.theta, np.sort(draws, axis=1)
-    low, high = np.quantile(ordered, [0.025, 0.975], axis=1)
+    scores = score_intervals(theta, draws.mean(axis=1), *np.quantile(ordered, [0.025, 0.975], axis=1))
     measures = {
         **locate(theta, draws, pit),
-        "covered": ((low <= theta) & (theta <= high)).astype(float),
-        "width": high - low,
+        **{name: scores[name] for name in ("covered", "width", "score")},
         "distance": np.full((n_trials, p), np.nan),
         "rhat": np.ones((n_trials, p)),
         "ess": np.full((n_trials, p), float(n_draws)),

@@ -6,7 +6,21 @@ from typing import Any
 import numpy as np
 
 from pipeline import Finding, claim, two_sided_level
-from studies.claims import Look, above, below, both, decide, gap, mean, mean_ratio, shown, smaller, together, uniform
+from studies.claims import (
+    Look,
+    above,
+    below,
+    both,
+    decide,
+    enumerated,
+    gap,
+    mean,
+    mean_ratio,
+    shown,
+    smaller,
+    together,
+    uniform,
+)
 from studies.panels import NOMINAL
 
 _CALIBRATED: dict[str, dict[str, Any]] = {
@@ -39,7 +53,7 @@ def exact_posteriors_are_calibrated(look: Look) -> Finding:
     short="In sparse leaves, exact intervals are 25 % narrower than those of least squares.",
     **_ADDED,
     leads=True,
-    needs={"tree": {"algorithm": ("tree", "least-squares"), "part": "leaf below 20", **_G1}},
+    needs={"tree": {"algorithm": ("tree", "least-squares", ...), "part": "leaf below 20", **_G1}},
 )
 def narrower_in_small_cells(look: Look) -> Finding:
     """In sparse leaves with fewer than 20 records, 95 % intervals of the exact posterior with the true prior are at
@@ -47,8 +61,15 @@ def narrower_in_small_cells(look: Look) -> Finding:
     """
     ds = look.select("tree")
     finding = smaller(ds, "width", "tree", "least-squares", look.critical(4), 0.75)
+    ratios = [
+        f"{shown(mean_ratio(ds, 'width', 'tree', other))} to {other}"
+        for other in ("least-squares-clipped", "leaf")
+        if other in ds["algorithm"]
+    ]
+    others = f" Other ratios: {enumerated(ratios)}." if ratios else ""
     covered = ds["covered_mean"].sel(algorithm="tree")
-    return replace(finding, evidence=f"{finding.evidence} The exact posterior covers {covered:.1%} of these leaves.")
+    evidence = f"{finding.evidence}{others} The exact posterior covers {covered:.1%} of these leaves."
+    return replace(finding, evidence=evidence)
 
 
 @claim(

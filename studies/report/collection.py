@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pipeline import Erratum
-from pipeline.declare.claims import VERDICTS, Verdict
+from pipeline.declare.claims import VERDICTS
 from pipeline.errors import command
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.sessions.provenance import now
@@ -29,6 +29,7 @@ from studies.report.page import (
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.report.provenance import cite, describe_folder
 from studies.report.results import (
+    VERDICT_GROUPS,
     Results,
     StudyResults,
     count_decided,
@@ -39,15 +40,6 @@ from studies.report.results import (
 )
 from studies.report.summaries import State
 from studies.tables import PageTable, duration, markdown_table
-
-_TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
-_VERDICTS: dict[str, tuple[Verdict, ...]] = {
-    "true": _TRUE,
-    "corrected": ("corrected",),
-    "false": _FALSE,
-    "undecided": ("undecided",),
-}
-"""Heading -> verdicts counted under it."""
 
 _ERRATA = ("location", "as printed", "correct", "numbers")
 
@@ -191,7 +183,7 @@ def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results
             {
                 "judged": judgement,
                 "image": "" if judgement.figure is None else images[judgement.figure.id],
-                "note": f"Undecided at this scale; the published one has more trials: {decide}" if is_small else "",
+                "note": f"Undecided at this scale; the published scale has more trials: {decide}" if is_small else "",
                 "glossary": _explain_methods(judgement, result),
             }
         )
@@ -208,8 +200,8 @@ def _explain_methods(judgement: Judged, result: StudyResults) -> list[tuple[str,
 def _refutes(judgement: Judged) -> bool:
     """Return True if a finding shows that a statement of a paper does not hold."""
     if judgement.claim.kind == "conclusion" or judgement.finding.verdict == "corrected":
-        return judgement.finding.verdict not in (*_TRUE, "undecided")
-    return judgement.finding.verdict in _TRUE and judgement.claim.erratum is not None
+        return judgement.finding.verdict not in (*VERDICT_GROUPS["true"], "undecided")
+    return judgement.finding.verdict in VERDICT_GROUPS["true"] and judgement.claim.erratum is not None
 
 
 def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
@@ -263,9 +255,9 @@ def _count_verdicts(chapters: list[Chapter]) -> PageTable:
         for kind in VERDICTS:
             verdicts = [judgement.finding.verdict for judgement in chapter.judged if judgement.claim.kind == kind]
             if verdicts:
-                numbers = (str(sum(verdict in group for verdict in verdicts)) for group in _VERDICTS.values())
+                numbers = (str(sum(verdict in group for verdict in verdicts)) for group in VERDICT_GROUPS.values())
                 rows.append((f"{chapter.paper.key}, {kind}s", *numbers))
-    return PageTable("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
+    return PageTable("Number of claims by verdict", "", ("claims", *VERDICT_GROUPS), rows)
 
 
 def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:

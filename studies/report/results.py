@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
+from pipeline.declare.claims import VERDICTS, Verdict
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command, counted, verb
 from pipeline.precision.goals import Reached, reached_precision
@@ -65,6 +66,15 @@ class StudyResults:
             if "finished" in session
         )
 
+
+_TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
+VERDICT_GROUPS: dict[str, tuple[Verdict, ...]] = {
+    "true": _TRUE,
+    "corrected": ("corrected",),
+    "false": _FALSE,
+    "undecided": ("undecided",),
+}
+"""Heading -> verdicts counted under it."""
 
 Results = Mapping[str, StudyResults]
 """Results by name of the study."""
@@ -124,16 +134,19 @@ def count_undecided(results: Results) -> str:
     verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
     parts = [result.scale for result in results.values() if result.scale != "published"]
     scale = "a run with --scale quick has" if set(parts) == {"quick"} else "these stores have"
-    counted = count_decided(verdicts)
+    text = count_decided(verdicts)
     if "undecided" in verdicts and parts:
-        counted += f"; the others need more trials, panels or values than {scale}"
-    return f"{counted}." if verdicts else ""
+        text += f"; the others need more trials, panels or values than {scale}"
+    return f"{text}." if verdicts else ""
 
 
 def count_decided(verdicts: Sequence[str]) -> str:
-    """Return the number of claims with a verdict, and that of all, in words."""
+    """Return the numbers of claims with a verdict, of all, and of true, corrected and false ones, in words."""
     n_decided = len(verdicts) - verdicts.count("undecided")
-    return f"{n_decided} of {counted(len(verdicts), 'claim')} {verb(n_decided, 'has', 'have')} a verdict"
+    groups = {name: sum(verdict in group for verdict in verdicts) for name, group in VERDICT_GROUPS.items()}
+    numbers = ", ".join(f"{n} {name}" for name, n in groups.items() if n and name != "undecided")
+    text = f"{n_decided} of {counted(len(verdicts), 'claim')} {verb(n_decided, 'has', 'have')} a verdict"
+    return f"{text}: {numbers}" if numbers else text
 
 
 def list_comparisons(results: Results) -> list[PageTable]:

@@ -191,7 +191,7 @@ EXACT_INFERENCE = Case(
     ),
     dims={
         panel.name: {
-            "pit rank covered width distance rhat ess": _factors(panel),
+            "pit rank covered width score distance rhat ess": _factors(panel),
             "thinning": _factors(panel).removesuffix(" component"),
             **({"joint": _factors(panel).removesuffix(" component")} if panel.outputs else {}),
             **({"mean_width": _factors(panel).removesuffix(" component")} if "multinomial" in panel.name else {}),
