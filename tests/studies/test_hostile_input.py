@@ -51,7 +51,12 @@ COMMANDS = {
     "benchmark against a missing folder": (*BENCHMARK, "--reference", "gone"),
     "benchmark in an unknown study": (*BENCHMARK, "--study", "calibrations"),
     "benchmark in a study of other methods": (*BENCHMARK, "--study", "privacy-audit"),
+    "benchmark with a negative seed": (*BENCHMARK, "--seed", "-1"),
     "benchmark without trials": (*BENCHMARK, "--trials", "0"),
+    "plan with a method file that raises": ("plan", "calibration", "--add", "raises.py"),
+    "submission with a method file that raises": (
+        *("submit", "calibration", "--store", "new.zarr", "--cluster", "address", "--add", "raises.py"),
+    ),
     "stored methods and a file that raises": ("extend", "good.zarr", "--add", "raises.py"),
     "missing module": ("run", "no.such.module:STUDY", "--store", "new.zarr"),
     "module without that name": ("run", "studies:NOTHING", "--store", "new.zarr"),

@@ -77,7 +77,11 @@ def undeclared_claims(modules, studies):
 
 
 def test_every_claim_belongs_to_a_study():
-    modules = [module for name, module in sys.modules.items() if name.startswith("studies.")]
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("studies.") and "templates" not in name  # files that users change
+    ]
     assert undeclared_claims(modules, STUDIES.values()) == set()
     others = [study for study in STUDIES.values() if study.name != "renyi-curves"]
     assert undeclared_claims(modules, others) == {claim.name for claim in STUDIES["renyi-curves"].claims}
