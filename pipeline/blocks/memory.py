@@ -28,7 +28,9 @@ def traced_peak(study: Study, block: Block, setting: Setting) -> int | None:
             evaluate()
             tracemalloc.start()
             evaluate()
-            return tracemalloc.get_traced_memory()[1]
+            return (
+                tracemalloc.get_traced_memory()[1] if tracemalloc.is_tracing() else None
+            )  # unless the method stops it
         except BaseException as error:
             if is_interrupt(error):
                 raise

@@ -6,6 +6,7 @@ evaluations are in one process, as the start of another one takes a second or mo
 process, such as the hash of a text, `id`, or a cached generator without a seed, are found by `verify`.
 """
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,28 +41,30 @@ class FirstTrial:
 
 
 def shared_methods(panels: Sequence[Panel]) -> dict[str, list[str]]:
-    """Return the names of the methods of each panel whose function an earlier panel has, where it is evaluated."""
+    """Return the names of the methods of each panel whose function is evaluated on a first trial of an earlier panel.
+
+    Functions of methods that a user added are evaluated in every panel, since they tend to depend on its model.
+    """
     earlier: set[object] = set()
     shared: dict[str, list[str]] = {}
     for panel in panels:
-        keys = {
-            method.name: (_function_key(panel.evaluate), _function_key(method.evaluate)) for method in panel.methods
-        }
-        shared[panel.name] = [name for name, key in keys.items() if key in earlier]
-        earlier.update(keys.values())
+        keys = {method.name: (id(panel.evaluate), _function_key(method.evaluate)) for method in panel.methods}
+        own = {method.name for method in panel.methods if method.is_added}
+        shared[panel.name] = [name for name, key in keys.items() if key in earlier and name not in own]
+        if panel.n_trials > 1:  # otherwise two trials are not evaluated together
+            applicable = [setting.method for k, setting in enumerate(panel.settings()) if panel.applicable[:, k].any()]
+            earlier.update(keys[method.name] for method in applicable if not method.unseeded)
     return shared
 
 
 def _function_key(function: Any) -> object:
-    """Return a key that is equal for equal functions, and for partial ones of equal functions and arguments."""
+    """Return a key that is equal for the same function, and for partial ones of it with equal texts and numbers."""
     if not isinstance(function, partial):
         return id(function)
-    try:
-        key = function.func, function.args, tuple(sorted(function.keywords.items()))
-        hash(key)
-    except TypeError:  # arguments that cannot be compared
-        return id(function)
-    return key
+    arguments = *function.args, *itertools.chain.from_iterable(sorted(function.keywords.items()))
+    # 1, 1.0 and True are equal, but a function may distinguish them; other objects may be equal in part only
+    by_type = tuple((type(a), a) if type(a) in (str, int, float, bool, type(None)) else id(a) for a in arguments)
+    return id(function.func), len(function.args), by_type
 
 
 def first_trials(panel: Panel, skipped: Sequence[str] = (), shared: Sequence[str] = ()) -> list[FirstTrial]:

@@ -71,6 +71,8 @@ class Criteria:
         that are not named are not tested, such as those whose data are not from the assumed model.
     loss : tuple of str
         Measures of which smaller means are better; methods are ranked by the first one that a panel has.
+    loss_in : mapping of str to str
+        Panel -> another such measure by which its methods are ranked, such as where data are not from the model.
     covered, width, distance : str
         Coverage of 95 % intervals, their width, and the distance to the exact posterior; empty without such a measure.
     """
@@ -78,6 +80,7 @@ class Criteria:
     uniform: tuple[str, ...] = ()
     exact: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
     loss: tuple[str, ...] = ()
+    loss_in: Mapping[str, str] = field(default_factory=dict)
     covered: str = ""
     width: str = ""
     distance: str = ""
@@ -85,12 +88,15 @@ class Criteria:
     def loss_of(self, panel: Panel) -> str:
         """Return the measure by which the methods of a panel are ranked; empty if it has none."""
         names = {measure.name for measure in panel.measures}
-        return next((loss for loss in self.loss if loss in names), "")
+        losses = (*filter(None, [self.loss_in.get(panel.name, "")]), *self.loss)
+        return next((loss for loss in losses if loss in names), "")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all measures."""
-        return tuple(filter(None, (*self.uniform, *self.loss, self.covered, self.width, self.distance)))
+        return tuple(
+            filter(None, (*self.uniform, *self.loss, *self.loss_in.values(), self.covered, self.width, self.distance))
+        )
 
 
 @dataclass(frozen=True)
@@ -382,6 +388,14 @@ class Study:
         words = " and ".join(f"{name}={','.join(map(str, new))}" for name, new in lists.items())
         if not kept:
             raise BadInputError(f"no panel of study {self.name} has {words}; select panels with --panel")
+        for factor, new in by_panel.items():
+            reached = {value for panel in kept for value in new.get(panel.name, ())}
+            missing = [value for value in lists[factor] if value not in reached]
+            if missing:
+                raise BadInputError(
+                    f"no panel of study {self.name} with {words} has {factor}={missing[0]}; omit it, or select panels "
+                    "with --panel"
+                )
         others = [panel.name for panel in panels if panel not in kept]
         message = f"panels without {words} are left out: {', '.join(others)}" if others else ""
         names = [panel.name for panel in kept]
@@ -453,8 +467,10 @@ def _by_panel(panels: Sequence[Panel], values: Mapping[str, tuple[Any, ...]]) ->
     """Return factor -> panel with it -> values that the panel can take; raise BadInputError for one of no panel."""
     by_panel = {}
     for name, new in values.items():
-        choices = {panel.name: panel.choices(name) for panel in panels if name in panel.settable()}
-        if all(choices.values()):
+        axes = {panel.name: panel.settable()[name] for panel in panels if name in panel.settable()}
+        choices = {panel.name: panel.choices(name) for panel in panels if panel.name in axes}
+        if any(choices.values()):  # panels that declare a single text have no others, if there are panels with several
+            choices = {panel: known or tuple(map(str, axes[panel].values)) for panel, known in choices.items()}
             require_known(name, new, dict.fromkeys(choice for known in choices.values() for choice in known))
         by_panel[name] = {
             panel: tuple(value for value in new if value in known) if known else new for panel, known in choices.items()

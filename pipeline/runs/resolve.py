@@ -119,7 +119,7 @@ def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputErro
     return BadInputError(
         f"the method file {file.path} was edited: the SHA-256 of its code is {file.code[:_DIGITS]}..., and "
         f"{recorded[:_DIGITS]}... in the store {store.url}; restore the file, choose another store, or accept the "
-        f"edit with: {command('resume', store.url, '--accept-edited-study')}"
+        "edit with --accept-edited-study of run, resume, extend, verify or trial"
     )
 
 

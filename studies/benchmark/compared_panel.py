@@ -106,7 +106,7 @@ class ComparedPanel:
     def averaged(self) -> list[str]:
         """Measures whose means are shown."""
         criteria = self.criteria
-        names = dict.fromkeys((*criteria.loss, criteria.covered, criteria.width, criteria.distance))
+        names = dict.fromkeys((*criteria.loss, self.loss, criteria.covered, criteria.width, criteria.distance))
         return list(filter(self.has, names))
 
     @property

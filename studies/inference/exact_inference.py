@@ -362,6 +362,7 @@ STUDY = Study(
         uniform=("pit", "joint"),
         exact={panel.name: {} for panel in PANELS if panel.name != "edge"},  # its release is always 0
         loss=("score",),
+        loss_in={"edge": "distance"},  # its parameters are from the prior, whatever the release
         covered="covered",
         width="width",
         distance="distance",

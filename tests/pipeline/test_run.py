@@ -245,13 +245,16 @@ def refused(store, message, call):
     assert "\n" not in str(caught.value)
 
 
+PANELS = [panel.name for panel in STUDY.panels]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
         ("seed: stored 7, now 8", {"seed": 8}),
         (r"panels.faults.trials: stored 12, now 4, and 2 more", {"trials": 4}),
-        ("panels.means.factors.scale", {"values": {"scale": [1]}}),
+        ("panels.means.factors.scale", {"values": {"scale": [1]}, "panels": PANELS}),
         ("panels.means.method_order", {"values": {"algorithm": ["plain"]}, "panels": ["means"]}),
         ("panels.faults: stored, now absent, and 2 more", {"panels": ["means"]}),
     ],

@@ -278,6 +278,11 @@ def test_values_that_no_panel_has_together_are_refused():
         BadInputError, match=r"^no panel of study toy has kind=prime and algorithm=plain; select panels"
     ):
         replace(STUDY, panels=(KINDS, other)).configure(values={"kind": ["prime"], "algorithm": ["plain"]})
+    other = replace(other, factors=(Factor("extra", (1, 2), "a number"),))
+    with pytest.raises(
+        BadInputError, match=r"^no panel of study toy with extra=1 and algorithm=plain has extra=1; omit"
+    ):
+        replace(STUDY, panels=(KINDS, other)).configure(values={"extra": [1], "algorithm": ["plain"]})
 
 
 def test_too_many_blocks_of_an_extension_are_rejected():

@@ -145,8 +145,23 @@ def test_methods_that_panels_share_are_evaluated_in_the_first_of_them():
 
     assert shared_methods((panel(), panel(name="q"))) == {"p": [], "q": ["a", "c"]}
     assert shared_methods((panel(), panel(name="q", evaluate=evaluate_block))) == {"p": [], "q": []}
-    other = Method("a", partial(scaled, 2.0))
-    assert shared_methods((panel(), panel(name="q", methods=(other,)))) == {"p": [], "q": []}
+    for other in (2.0, 1, True):  # a function may distinguish 1, 1.0 and True
+        methods = (Method("a", partial(scaled, other)),)
+        assert shared_methods((panel(), panel(name="q", methods=methods))) == {"p": [], "q": []}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"methods": (Method("c", seeded, unseeded=True),)},
+        {"validate": lambda cell, setting: False},
+        {"trials": 1, "block_trials": 1},
+    ],
+)
+def test_methods_that_an_earlier_panel_does_not_test_are_not_shared(options):
+    panel = study_of(Method("c", seeded)).panels[0]
+    assert shared_methods((panel, replace(panel, name="q"))) == {"p": [], "q": ["c"]}
+    assert shared_methods((replace(panel, **options), replace(panel, name="q"))) == {"p": [], "q": []}
 
 
 @pytest.mark.slow
