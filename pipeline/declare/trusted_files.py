@@ -1,7 +1,9 @@
 """Private folders of the user, and the list of the study files that the user has run: hashes and paths.
 
-A store references the file of its study. Unless the user names the file on the command line, its code runs only if the
-user has run the same content at the same path before. A study may import files in its folder, so the path is checked.
+A store references the files of its study and of added methods. Unless the user names a file on the command line, its
+code runs only if the user has run the same code (but for comments and docstrings) at the same path before, or, with
+``--accept-edited-study``, the version that the store records. It may import other files in its folder, so the path is
+checked; the content of these files is not.
 """
 
 import fcntl

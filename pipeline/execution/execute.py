@@ -4,11 +4,12 @@ The driver keeps a bounded window of tasks in flight and batches small blocks in
 to the store and return receipts, never arrays, so committed work survives the driver.
 
 After a worker was lost, the blocks of its tasks and all blocks submitted later are suspect: workers compute them in
-child processes, which isolate failing trials; see `pipeline.execution.isolate`. Requests to
-the store are retried within a task (`pipeline.faults.retried`). Tasks that fail transiently all the same, as
+child processes, which isolate failing trials; see `pipeline.execution.isolate`. Requests to the store are retried
+within a task (`pipeline.faults.retried`). Tasks that fail transiently all the same, as
 `pipeline.execution.tasks.on_worker` decides, are repeated twice by Dask, at once. If these fail, the blocks of the task
 are computed one per task, with the same retries, and blocks that fail again remain pending. Ten such tasks in
-succession stop the run.
+succession stop the run. Other errors of a task end the run at once. A child process that ends by a fault of its machine
+is started three times before its task fails.
 """
 
 import logging
@@ -109,7 +110,7 @@ class Window:
 
 
 class Budget:
-    """Counts of failures in this run, and limits for settings under which no trial has succeeded.
+    """Counts of failures in one call of `execute`, and limits for settings under which no trial has succeeded.
 
     The run stops after 100 failed trials of such a setting, of which a killed or timed-out one counts as ten, or if all
     trials of a block of at least ten fail under all settings of its panel and none of the panel has succeeded.

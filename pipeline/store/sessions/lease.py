@@ -4,8 +4,10 @@ Sessions are numbered. Once the previous session is over, a process begins the n
 only one process can do. A session is over when its record states an end, when its process no longer exists (checked on
 the same machine and boot, where the process is identified by its number and by its start in ticks since boot), or when
 its heartbeat has not changed for `LEASE_SECONDS`. The waiting process measures this time by its monotonic clock, so
-neither steps of a clock nor clocks of different machines matter. The new session then fences earlier sessions, so that
-a process suspended past its lease cannot write when it resumes.
+neither steps of a clock nor clocks of different machines matter. The new session then fences earlier sessions: in a
+folder every later write of theirs fails, in an object store every one that could replace another object. Such a write
+raises `SessionSupersededError`, which ends the run at once or with the next heartbeat; blocks that are not committed
+stay pending.
 """
 
 import json
