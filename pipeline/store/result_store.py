@@ -7,8 +7,8 @@
   status chunk is pending. Before a block is replaced, its status also gets the digests of the new chunks.
 * Only one session writes at a time, and a superseded session cannot write (`pipeline.store.sessions.lease`). The root
   changes only when this session creates, extends (also between the rounds of a run until a target) or repairs the
-  store: its copy is written first, then new files, then the root itself; a repair rewrites whichever of root and copy is
-  not intact. `compact` and `merge` write it once, last.
+  store: its copy is written first, then new files, then the root itself; a repair rewrites that of root and
+  copy which is damaged. `compact` and `merge` write it once, last.
 * A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
 """
 
