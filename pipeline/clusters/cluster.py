@@ -229,12 +229,15 @@ def _has_worker(client: Client, cluster: ChosenCluster, seconds: float) -> bool:
     """Wait for a worker; return False after `seconds`, and raise BadInputError if every job was refused before."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        with suppress(TimeoutError):
+        try:
             client.wait_for_workers(1, timeout=min(left, _POLL_SECONDS))
+            has_joined = True
+        except TimeoutError:
+            has_joined = False
         jobs = list(getattr(client.cluster, "workers", {}).values())
         refusals = [job.refusal for job in jobs if getattr(job, "refusal", None) is not None]
         refused = f"the batch system refused {len(refusals)} of {counted(len(jobs), 'job')} of {cluster.label}"
-        if client.nthreads():
+        if has_joined:
             if refusals:
                 warnings.warn(f"{refused}: {format_error(refusals[0])}", stacklevel=3)
             return True

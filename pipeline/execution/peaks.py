@@ -16,7 +16,7 @@ from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.tasks import on_worker, registered_task
 from pipeline.execution.work import Receipt
 
-_MOST_TIME = 0.015  # of the time of the session's blocks
+_MOST_TIME = 0.015  # of the time in which the session computes its blocks
 _EVALUATIONS = 3.0  # time of a measurement per evaluation: one that is not traced, and one that is
 
 Peaks = Mapping[str, Mapping[str, int]]
@@ -29,6 +29,7 @@ class TracedTrials:
 
     evaluated: dict[tuple[str, int, int], tuple[int, float, int]] = field(default_factory=dict)
     failed: set[tuple[str, int, int]] = field(default_factory=set)
+    began: float = field(default_factory=time.perf_counter)
 
     def add(self, receipt: Receipt) -> None:
         """Add a committed block."""
@@ -40,12 +41,12 @@ class TracedTrials:
             if tally.n_failed or tally.n_pending:
                 self.failed.add(key)
 
-    def choose(self, study: Study, known: Peaks, n_threads: int) -> tuple[list[tuple[Block, int]], float]:
+    def choose(self, study: Study, known: Peaks) -> tuple[list[tuple[Block, int]], float]:
         """Return the last cell of each method without a known peak, the cheapest first, and the allowed seconds.
 
         Methods that would exceed the allowed time are omitted.
         """
-        allowed = _MOST_TIME * sum(seconds for _, seconds, _ in self.evaluated.values()) / max(n_threads, 1)
+        allowed = _MOST_TIME * (time.perf_counter() - self.began)
         costs = {key: seconds / n for key, (n, seconds, _) in self.evaluated.items() if n and key not in self.failed}
         last: dict[tuple[str, str], tuple[str, int, int]] = {}
         for key in sorted(costs):
@@ -63,7 +64,7 @@ def measure_peaks(
     client: Client, run: str, study: Study, trials: TracedTrials, known: Peaks
 ) -> dict[str, dict[str, int]]:
     """Return the traced peaks of methods that are measured in one task, while nothing else is computed."""
-    chosen, allowed = trials.choose(study, known, sum(client.nthreads().values()))
+    chosen, allowed = trials.choose(study, known)
     peaks: dict[str, dict[str, int]] = {}
     if not chosen:
         return peaks

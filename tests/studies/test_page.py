@@ -572,7 +572,7 @@ def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
 
 
 DECIDED = re.compile(
-    r"<b>\d+ of \d+ claims have a verdict: \d+ true[^;]*; the others need more trials, panels or values than "
+    r"<b>\d+ of \d+ claims ha(s|ve) a verdict(: \d+ true[^;]*)?; the others need more trials, panels or values than "
     r"these stores have\.</b>"
 )
 
