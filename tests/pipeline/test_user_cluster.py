@@ -62,6 +62,7 @@ def no_current_client():
 def state(cluster, client):
     """Return what a run might leave behind on a cluster and in a client, once finished tasks are forgotten."""
     scheduler, deadline = cluster.scheduler, time.monotonic() + 20
+    client.who_has()  # earlier messages, such as the graph of an interrupted run, have arrived when this is answered
     while scheduler.tasks and time.monotonic() < deadline:
         time.sleep(0.01)
     return {
