@@ -16,7 +16,7 @@ from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.tasks import on_worker, registered_task
 from pipeline.execution.work import Receipt
 
-_MOST_TIME = 0.015  # of the time in which the session computes its blocks
+_MOST_TIME = 0.015  # of that of the session's methods, and of the session
 _EVALUATIONS = 3.0  # time of a measurement per evaluation: one that is not traced, and one that is
 
 Peaks = Mapping[str, Mapping[str, int]]
@@ -46,7 +46,8 @@ class TracedTrials:
 
         Methods that would exceed the allowed time are omitted.
         """
-        allowed = _MOST_TIME * (time.perf_counter() - self.began)
+        of_methods = sum(seconds for _, seconds, _ in self.evaluated.values())  # more than the time of several threads
+        allowed = _MOST_TIME * min(of_methods, time.perf_counter() - self.began)
         costs = {key: seconds / n for key, (n, seconds, _) in self.evaluated.items() if n and key not in self.failed}
         last: dict[tuple[str, str], tuple[str, int, int]] = {}
         for key in sorted(costs):
