@@ -88,7 +88,7 @@ class Criteria:
     def loss_of(self, panel: Panel) -> str:
         """Return the measure by which the methods of a panel are ranked; empty if it has none."""
         names = {measure.name for measure in panel.measures}
-        losses = (*filter(None, [self.loss_in.get(panel.name, "")]), *self.loss)
+        losses = (self.loss_in.get(panel.name, ""), *self.loss)
         return next((loss for loss in losses if loss in names), "")
 
     @property
