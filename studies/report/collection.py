@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -41,6 +42,8 @@ from studies.report.results import (
 from studies.report.summaries import State
 from studies.tables import PageTable, duration, markdown_table
 
+_UNDECIDED = "Undecided at this scale; the published scale has more trials, which may decide it:"
+_WORD = re.compile(r"\w[\w-]*")
 _ERRATA = ("location", "as printed", "correct", "numbers")
 
 
@@ -183,7 +186,7 @@ def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results
             {
                 "judged": judgement,
                 "image": "" if judgement.figure is None else images[judgement.figure.id],
-                "note": f"Undecided at this scale; the published scale has more trials: {decide}" if is_small else "",
+                "note": f"{_UNDECIDED} {decide}" if is_small else "",
                 "glossary": _explain_methods(judgement, result),
             }
         )
@@ -191,10 +194,11 @@ def _lead(leading: Iterable[Judged], images: Mapping[str, str], results: Results
 
 
 def _explain_methods(judgement: Judged, result: StudyResults) -> list[tuple[str, str]]:
-    """Return the names and notes of the methods that a claim names as needed."""
-    names = {str(value) for needed in judgement.claim.needs.values() for values in needed.values() for value in values}
+    """Return the names and notes of the methods that a claim needs, or that its statement or evidence names."""
+    needed = {str(value) for needs in judgement.claim.needs.values() for values in needs.values() for value in values}
+    words = set(_WORD.findall(f"{judgement.claim.statement} {judgement.finding.evidence}"))
     notes = {method.name: method.note for panel in result.study.panels for method in panel.methods}
-    return [(name, note) for name, note in notes.items() if name in names and note]
+    return [(name, note) for name, note in notes.items() if name in needed | words and note]
 
 
 def _refutes(judgement: Judged) -> bool:
@@ -204,26 +208,38 @@ def _refutes(judgement: Judged) -> bool:
     return judgement.finding.verdict in VERDICT_GROUPS["true"] and judgement.claim.erratum is not None
 
 
-def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str]]:
-    """Return one statement per paper that does not hold: the paper, a target on the page, as printed, and correct.
+def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, str, str, str, str]]:
+    """Return one statement per paper that does not hold: the paper, a target, as printed, correct, and the numbers.
 
-    It is a refuted claim, if possible one that leads, or else an erratum that a computation with the page shows.
+    It is a refuted claim, if possible one that leads, or else an erratum that a computation with the page shows. The
+    target is on the page, and the numbers of a claim have its verdict.
     """
-    shown = [erratum for result in results.values() for erratum in result.study.errata if erratum.show is not None]
+    shown = [
+        (erratum, erratum.show(result.summaries))
+        for result in results.values()
+        for erratum in result.study.errata
+        if erratum.show is not None
+    ]
     rows = []
     for chapter in chapters:
         refuted = [judgement for judgement in chapter.judged if _refutes(judgement)]
         corrections = [
             (
                 judgement.target,
-                judgement.claim.erratum or Erratum(judgement.claim.statement, judgement.finding.evidence),
+                judgement.claim.erratum or Erratum(judgement.claim.statement, ""),
+                f"{judgement.finding.verdict.capitalize()}: {judgement.finding.evidence}",
             )
             for judgement in sorted(
                 refuted, key=lambda judgement: (not judgement.claim.leads, judgement.claim.erratum is None)
             )
         ]
-        corrections += [("errata", erratum) for erratum in shown if erratum.paper == chapter.paper.key]
-        rows += [(chapter.paper, target, erratum.printed, erratum.correct) for target, erratum in corrections[:1]]
+        corrections += [
+            ("errata", erratum, numbers) for erratum, numbers in shown if erratum.paper == chapter.paper.key
+        ]
+        rows += [
+            (chapter.paper, target, erratum.printed, erratum.correct, numbers)
+            for target, erratum, numbers in corrections[:1]
+        ]
     return rows
 
 

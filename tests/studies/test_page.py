@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib import image
@@ -21,6 +22,7 @@ import pipeline
 from pipeline import Claim, Erratum, Finding
 from studies import STUDIES
 from studies.report import write_collection, write_report
+from studies.report.collection import _explain_methods
 from studies.report.page import Judged, RenderedFigure, correction, fold, lead_with
 from studies.styles import DARK_COLORS
 
@@ -584,6 +586,26 @@ def test_first_screen_counts_claims_with_a_verdict(pages):
 def test_undecided_claims_are_in_one_folded_list(pages):
     page = pages["laboratory"].read_text()
     assert page.count('<details id="undecided">') == page.count("that these stores cannot decide</summary>") == 1
+    listed = page.partition('<details id="undecided">')[2].partition("</details>\n</section>")[0]
+    studies = re.findall(r"<h3>(.*)</h3>", listed)
+    assert "hellinger-accuracy" in studies
+    assert len(set(studies)) == len(studies) == listed.count("<tbody")
+    for study, rows in zip(studies, listed.split("<h3>")[1:], strict=True):
+        assert set(re.findall(r"; ([a-z-]+)(?:; <a|\))", rows)) == {study}
+
+
+def test_corrected_statements_have_their_numbers(pages):
+    page = pages["laboratory"].read_text()
+    rows = page.partition("and its correction.</p>")[2].partition("</table>")[0].split("<tr")[2:]
+    assert rows
+    assert all(re.search(r'<div class="numbers">[^/]*\d', row) for row in rows)
+
+
+def test_methods_that_a_finding_names_are_explained():
+    claim = Claim("size", "smooth-exact is best.", "P0", "", "conclusion", {"k2": {"mechanism": ("laplace",)}}, len)
+    finding = Finding("holds", "nearest rival varying-exact with 1.2; smoothness is no name.")
+    explained = _explain_methods(Judged("", claim, finding), SimpleNamespace(study=STUDIES["hellinger-accuracy"]))
+    assert sorted(name for name, _ in explained) == ["laplace", "smooth-exact", "varying-exact"]
 
 
 def test_evidence_is_folded_at_the_end_of_a_clause():
@@ -600,7 +622,7 @@ def test_first_screen_names_papers_and_the_scale_that_decides(pages):
     top = pages["laboratory"].read_text().partition('<section id="verdicts">')[0]
     for paper in ("P0: Bun et al., poster", "P1: anonymous draft", "P3: Geumlek et al. 2017"):
         assert f">{paper}</a>" in top
-    assert "Undecided at this scale; the published scale has more trials: dpstudies run hellinger-accuracy" in re.sub(
+    assert "published scale has more trials, which may decide it: dpstudies run hellinger-accuracy" in re.sub(
         r"</?span[^>]*>", "", top
     )
 
