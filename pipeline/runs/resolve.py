@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
-from pipeline.declare.method_files import MethodFile, read_records, stored_method
+from pipeline.declare.method_files import METHODS, MethodFile, read_records, stored_method
 from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.declare.trusted_files import is_trusted_file
@@ -92,7 +92,7 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
     Files that the user has not named are not imported. An edited one is accepted if the user has run its recorded code.
     """
     by_name = {file.load().name: file for file in named}
-    for record in read_records(store.attributes):
+    for record in _last_methods(store):
         if record["name"] in by_name:
             yield by_name[record["name"]]
             continue
@@ -112,7 +112,7 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
 
 def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the file of an added method has other code than a store records."""
-    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
+    codes = {record["name"]: record["code"] for record in _last_methods(store)}
     for file in source.methods:
         recorded = codes.get(file.load().name, file.code)
         if recorded != file.code:
@@ -137,6 +137,12 @@ def accept_edited_methods(store: ResultStore, source: StudySource, study: Study,
     return replace(study, panels=tuple(panel.with_codes(codes) for panel in study.panels))
 
 
+def _last_methods(store: ResultStore) -> list[dict[str, str]]:
+    """Return the records of the added methods of a store in its last session, or else in its root."""
+    history = [store.attributes, *store.sessions]
+    return read_records(next((record for record in reversed(history) if METHODS in record), {}))
+
+
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
     """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
     history = [store.attributes, *store.sessions]
@@ -146,6 +152,13 @@ def _last_record(store: ResultStore) -> Mapping[str, Any]:
 def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
     """Return True if the code of a study file differs from the recorded one; comments and docstrings are no code."""
     return source.code_sha256 is not None and record.get("study_code_sha256", source.code_sha256) != source.code_sha256
+
+
+def is_recorded(store: ResultStore, source: StudySource) -> bool:
+    """Return True if the last session of a store, or its root, has the present code of a study and its methods."""
+    codes = {record["name"]: record["code"] for record in _last_methods(store)}
+    are_methods = all(codes.get(file.load().name) == file.code for file in source.methods)
+    return are_methods and not _is_edited(_last_record(store), source)
 
 
 def _edited_files(store: ResultStore, source: StudySource) -> str:
