@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import hashlib
 import os
 import stat
 import threading
@@ -29,12 +30,16 @@ def parse(text: str | bytes) -> ast.Module:
         return ast.parse(text)
 
 
-def code_sha256(text: str | bytes) -> str | None:
-    """Return the SHA-256 of code without comments, blank lines, positions and docstrings; None if it is not Python."""
+def code_sha256(text: str | bytes) -> str:
+    """Return the SHA-256 of code without comments, blank lines, positions and docstrings; of all if it is not Python.
+
+    >>> code_sha256("x = 1  # a comment") == code_sha256(b"x = 1")
+    True
+    """
     try:
         tree = parse(text)
     except (SyntaxError, ValueError):
-        return None
+        return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]

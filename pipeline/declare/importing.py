@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -66,13 +67,26 @@ def append_to_path(folder: str) -> None:
 
 def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it, or None without such a file."""
-    names = name.split(".")
     try:
-        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
+        top = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError, AttributeError):  # such as __main__
+        return None
+    return _file_below(top, name) if top is not None else file_on_path(name, [os.getcwd()])
+
+
+def file_on_path(name: str, path: Sequence[str]) -> str | None:
+    """Return the file of a module that a path would find, also if this process has imported another one."""
+    return _file_below(PathFinder.find_spec(name.partition(".")[0], path), name)
+
+
+def _file_below(top: ModuleSpec | None, name: str) -> str | None:
+    """Return the file of a module from the spec of its top-level package, or None without such a file."""
+    spec, names = top, name.split(".")
+    try:
         for depth in range(2, len(names) + 1):
             if spec is None or spec.submodule_search_locations is None:
                 return None
             spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
-    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
+    except (ImportError, KeyError, ValueError, AttributeError):  # such as a nested namespace package
         return None
     return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None

@@ -3,15 +3,15 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import Any
 
 from pipeline.declare.code_files import code_sha256, loading, naming, read_text
 from pipeline.declare.importing import append_to_path, import_content
+from pipeline.declare.local_modules import LocalCodes, local_codes, refuse_other_modules, with_local_codes
 from pipeline.declare.panel import AddedMethod
-from pipeline.declare.streams import sha256
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import BadInputError, command, unknown
 from pipeline.redact import encodable
@@ -33,6 +33,7 @@ class MethodFile:
     path: str  # absolute
     object: str  # its name in the file
     content: str
+    modules: LocalCodes = ()
 
     def load(self) -> AddedMethod:
         """Return the method; the file is imported once per process."""
@@ -51,8 +52,8 @@ class MethodFile:
 
     @cached_property
     def code(self) -> str:
-        """SHA-256 of the code, without comments and docstrings."""
-        return code_sha256(self.content) or sha256(self.content)
+        """SHA-256 of the code, with that of local modules, without comments and docstrings."""
+        return with_local_codes(code_sha256(self.content), self.modules)
 
     @property
     def is_trusted(self) -> bool:
@@ -91,13 +92,14 @@ dpstudies new posterior my_posterior
     if not name:
         module = _import(file)
         name = next((default for default in _DEFAULTS if hasattr(module, default)), _DEFAULTS[0])
-        file = MethodFile(file.path, name, file.content)
+        file = replace(file, object=name)
     file.load()  # raises an error if it is no method
     return file
 
 
 def _import(file: MethodFile) -> ModuleType:
     with loading, naming(f"the {_LABEL} {file.path}"):
+        refuse_other_modules(file.modules)
         module = import_content(file.content)
     paths_of_modules[module.__name__] = file.path
     return module
@@ -110,7 +112,8 @@ def _is_method(value: Any) -> bool:
 def stored_method(path: str, name: str) -> MethodFile:
     """Return the file of a method by its path and the name of the object, without importing it."""
     path = os.path.abspath(path)
-    return MethodFile(path, name, read_text(path, _LABEL))
+    content = read_text(path, _LABEL)
+    return MethodFile(path, name, content, local_codes(content, os.path.dirname(path)))
 
 
 def read_records(attributes: Mapping[str, Any]) -> list[dict[str, str]]:

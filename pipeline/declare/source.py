@@ -24,6 +24,7 @@ import cloudpickle
 
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
 from pipeline.declare.importing import append_to_path, import_content, module_file
+from pipeline.declare.local_modules import LocalCodes, local_codes, refuse_other_modules, with_local_codes
 from pipeline.declare.method_files import METHODS, MethodFile, paths_of_modules
 from pipeline.declare.plugins import STUDIES, is_registered
 from pipeline.declare.streams import sha256
@@ -41,6 +42,7 @@ class StudySource:
     reference: str | None
     content: str | None = None
     pickled: bytes | None = None  # study, sent to workers but never stored
+    modules: LocalCodes = ()  # imported by the content
     methods: tuple[MethodFile, ...] = ()  # of a user, which are added to those of the study
 
     def load(self) -> Study:
@@ -73,26 +75,38 @@ class StudySource:
 
     @cached_property
     def code_sha256(self) -> str | None:
-        """SHA-256 of the code in that file, without comments, blank lines, positions and docstrings."""
+        """SHA-256 of the code of that file and of local modules, without comments, blank lines and docstrings."""
         if self.sha256 is None or self.file is None:
             return None
-        text = self.content if self.content is not None else read_bytes(self.file, "study file")
-        return code_sha256(text) or self.sha256
+        if self.content is not None:
+            return with_local_codes(code_sha256(self.content), self.modules)
+        text = read_bytes(self.file, "study file")
+        return with_local_codes(code_sha256(text), local_codes(text, *self.folder_and_package))
+
+    @property
+    def folder_and_package(self) -> tuple[str, str]:
+        """Folder whose modules are local, and the package of the file, which its relative imports start from."""
+        assert self.file is not None
+        folder = os.path.dirname(self.file)
+        if self.content is not None or self.reference is None:
+            return folder, ""
+        names = self.reference.partition(":")[0].split(".")
+        packages = names if os.path.basename(self.file) == "__init__.py" else names[:-1]
+        return os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages))), ".".join(packages)
 
     @property
     def is_trusted(self) -> bool:
         """True if the code may run although only a store references it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
-        return any(is_trusted_file(digest, self.file) for digest in (self.sha256, self.code_sha256) if digest)
+        return self.code_sha256 is not None and is_trusted_file(self.code_sha256, self.file)
 
     def trust(self) -> None:
         """Record that the user has run the study's file, and those of added methods."""
         for method in self.methods:
             method.trust()
-        for digest in (self.sha256, self.code_sha256):
-            if digest is not None and self.file is not None:
-                trust_file(digest, self.file)
+        if self.code_sha256 is not None and self.file is not None:
+            trust_file(self.code_sha256, self.file)
 
 
 def named_source(study: Study | StudySource | str) -> StudySource:
@@ -136,7 +150,8 @@ def stored_source(reference: str) -> StudySource:
     path = os.path.abspath(reference)
     if not os.path.exists(path):  # stores have escapes for names that are not in UTF-8
         path = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), path)
-    return StudySource(path, content=read_text(path, "study file"))
+    content = read_text(path, "study file")
+    return StudySource(path, content=content, modules=local_codes(content, os.path.dirname(path)))
 
 
 def enable_sibling_imports(source: StudySource) -> None:
@@ -227,6 +242,7 @@ def _load(source: StudySource) -> Study:
         if source.content is None:
             module = importlib.import_module(module_name)
         else:
+            refuse_other_modules(source.modules)
             module = import_content(source.content)
             _from_files[module.__name__] = source
         is_study = source.content is None or hasattr(module, attribute)

@@ -2,8 +2,8 @@
 
 A store references the files of its study and of added methods. Unless the user names a file on the command line, its
 code runs only if the user has run the same code (but for comments and docstrings) at the same path before, or, with
-``--accept-edited-study``, the version that the store records. It may import other files in its folder, so the path is
-checked; the content of these files is not.
+``--accept-edited-study``, the version that the store records. Modules of its folder that it imports are part of its
+code. It may read other files there, so the path is checked.
 """
 
 import fcntl

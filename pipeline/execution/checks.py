@@ -1,13 +1,10 @@
 """Checks of workers at the start of a run, which load the study, open the store, and compute equal numbers; reruns."""
 
-import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,8 @@ from distributed import Client, get_worker
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block, evaluate_in_thread
 from pipeline.blocks.one_thread import one_thread
 from pipeline.blocks.repetition import FirstTrial, find_defect, first_trials, shared_methods
-from pipeline.declare.code_files import parse
+from pipeline.declare.code_files import read_bytes
+from pipeline.declare.local_modules import imported_names, local_files
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
@@ -95,37 +93,15 @@ def open_store(run: str, session: str) -> str:
 
 def imported_modules(source: StudySource) -> set[str]:
     """Return the installed top-level modules that the study file, or modules in its folder, import anywhere."""
-    text, folder = source.content, None
+    texts: list[str | bytes] = [method.content for method in source.methods]
     if source.file is not None:
-        folder = Path(source.file).parent
-        text = text if text is not None else _read(Path(source.file))
-    modules: set[str] = set()
-    waiting = [*([text] if text is not None else []), *(method.content for method in source.methods)]
-    while waiting:
-        for name in set(_imports(waiting.pop())) - modules:
-            if name not in sys.modules and importlib.util.find_spec(name) is None:
-                continue  # the module is not installed in this process, so the import is optional
-            modules.add(name)
-            if folder is not None and (folder / f"{name}.py").is_file():
-                waiting.append(_read(folder / f"{name}.py"))
-    return modules
-
-
-def _imports(text: str) -> Iterator[str]:
-    """Yield the top-level names of the absolute imports in Python source text."""
-    with suppress(SyntaxError):
-        for node in ast.walk(parse(text)):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
-                yield node.module.partition(".")[0]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""
+        text = source.content if source.content is not None else read_bytes(source.file, "study file")
+        folder, package = source.folder_and_package
+        files = local_files(text, folder, package)
+        texts += [text, *(read_bytes(file, "module") for file in files.values())]
+    names = {name.partition(".")[0] for text in texts for name in imported_names(text)}
+    # an import of a module that is not installed in this process is optional
+    return {name for name in names if name in sys.modules or importlib.util.find_spec(name) is not None}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
-from pipeline.declare.method_files import MethodFile, read_records, stored_method
+from pipeline.declare.method_files import METHODS, MethodFile, read_records, stored_method
 from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.declare.trusted_files import is_trusted_file
@@ -61,9 +61,14 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool, only_reads: b
     if not isinstance(reference, str) or not (reference.endswith(".py") or ":" in reference):
         raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
     source = stored_source(reference)
-    is_known = not only_reads and _has_run_recorded(store, source)
-    if is_known and not accept_edited_study and not source.is_trusted:
+    is_known = _has_run_recorded(store, source)
+    if is_known and not (accept_edited_study or only_reads or source.is_trusted):
         refuse_edited(store, source)
+    if is_known and only_reads and not source.is_trusted:
+        raise BadInputError(
+            f"the study file {_edited_files(store, source)} was edited since you ran it; restore the file, or, to use "
+            f"the edited code, add --study {shlex.quote(reference)}"
+        )
     if not source.is_trusted and not (is_known and accept_edited_study):
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
@@ -77,7 +82,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool, only_reads: b
 
 def _has_run_recorded(store: ResultStore, source: StudySource) -> bool:
     """Return True if this user has run the version of a study file that a store records, at the same path."""
-    recorded = _last_record(store).get("study_file_sha256")
+    recorded = _last_record(store).get("study_code_sha256")
     return bool(recorded and source.file and is_trusted_file(recorded, source.file))
 
 
@@ -87,7 +92,7 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
     Files that the user has not named are not imported. An edited one is accepted if the user has run its recorded code.
     """
     by_name = {file.load().name: file for file in named}
-    for record in read_records(store.attributes):
+    for record in _last_methods(store):
         if record["name"] in by_name:
             yield by_name[record["name"]]
             continue
@@ -107,7 +112,7 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
 
 def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the file of an added method has other code than a store records."""
-    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
+    codes = {record["name"]: record["code"] for record in _last_methods(store)}
     for file in source.methods:
         recorded = codes.get(file.load().name, file.code)
         if recorded != file.code:
@@ -132,32 +137,49 @@ def accept_edited_methods(store: ResultStore, source: StudySource, study: Study,
     return replace(study, panels=tuple(panel.with_codes(codes) for panel in study.panels))
 
 
+def _last_methods(store: ResultStore) -> list[dict[str, str]]:
+    """Return the records of the added methods of a store in its last session, or else in its root."""
+    history = [store.attributes, *store.sessions]
+    return read_records(next((record for record in reversed(history) if METHODS in record), {}))
+
+
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
     """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
     history = [store.attributes, *store.sessions]
-    return next((record for record in reversed(history) if "study_file_sha256" in record), {})
+    return next((record for record in reversed(history) if "study_code_sha256" in record), {})
 
 
 def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
     """Return True if the code of a study file differs from the recorded one; comments and docstrings are no code."""
-    if source.sha256 is None or record.get("study_file_sha256", source.sha256) == source.sha256:
-        return False
-    return record.get("study_code_sha256") != source.code_sha256
+    return source.code_sha256 is not None and record.get("study_code_sha256", source.code_sha256) != source.code_sha256
+
+
+def is_recorded(store: ResultStore, source: StudySource) -> bool:
+    """Return True if the last session of a store, or its root, has the present code of a study and its methods."""
+    codes = {record["name"]: record["code"] for record in _last_methods(store)}
+    are_methods = all(codes.get(file.load().name) == file.code for file in source.methods)
+    return are_methods and not _is_edited(_last_record(store), source)
+
+
+def _edited_files(store: ResultStore, source: StudySource) -> str:
+    """Return the file of an edited study, and mention those that it imports if its own content is the recorded one."""
+    is_other_file = _last_record(store).get("study_file_sha256") == source.sha256
+    return f"{source.file}, or a module of its folder that it imports," if is_other_file else str(source.file)
 
 
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the code of a study file differs from that which computed the ok trials of a store."""
-    record, now = _last_record(store), source.sha256
+    record, now = _last_record(store), source.code_sha256
     if now is None or not _is_edited(record, source) or not store.complete:
         return
     if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
         named = "" if _has_run_recorded(store, source) else f"--study {shlex.quote(source.reference or '')} "
         of_run = " (run: without --study)" if named else ""
-        recorded = record["study_file_sha256"]
+        recorded = record["study_code_sha256"]
         raise BadInputError(
-            f"the study file {source.file} was edited: its SHA-256 is {now[:_DIGITS]}..., and {recorded[:_DIGITS]}... "
-            f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
-            f"another --store, or accept the edit with {named}--accept-edited-study{of_run}"
+            f"the study file {_edited_files(store, source)} was edited: the SHA-256 of its code is {now[:_DIGITS]}..., "
+            f"and {recorded[:_DIGITS]}... in the last session of the store {store.url}; restore the file, or increase "
+            f"a version in it and choose another --store, or accept the edit with {named}--accept-edited-study{of_run}"
         )
 
 

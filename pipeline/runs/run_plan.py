@@ -23,6 +23,7 @@ from pipeline.runs.options import OTHERS_THAN_ADD, OTHERS_THAN_UNTIL, RunOptions
 from pipeline.runs.resolve import (
     accept_edited_methods,
     failures_to_recompute,
+    is_recorded,
     refuse_edited,
     refuse_other_spec,
     study_of,
@@ -74,8 +75,10 @@ class RunPlan:
 
     @property
     def is_done(self) -> bool:
-        """True if nothing is pending and no target has to be reached."""
-        return self.options.until is None and self.pending is not None and not self.pending
+        """True if nothing is pending, no target has to be reached, and no accepted edit has to be recorded."""
+        if self.options.until is not None or self.existing is None or self.pending is None or self.pending:
+            return False
+        return not self.options.accept_edited_study or is_recorded(self.existing, self.source)
 
     def pending_in(self, store: ResultStore, task: Task) -> PendingWork:
         """Return the pending work in a session; scan the store again if another session has written to it."""

@@ -14,6 +14,7 @@ import pipeline.declare.source
 from pipeline import BadInputError, extend, open_results, resume, run
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.importing import PREFIX, module_file
+from pipeline.declare.method_files import stored_method
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
@@ -84,7 +85,7 @@ def edit(path, old="OFFSET = 0", new="OFFSET = 100"):
 
 
 def hashes_of(store):
-    return [session.get("study_file_sha256") for session in ResultStore.open(store).sessions]
+    return [session.get("study_code_sha256") for session in ResultStore.open(store).sessions]
 
 
 def refused(call, *messages):
@@ -112,10 +113,10 @@ NAMED = {
 @pytest.mark.parametrize("old", ["OFFSET = 0", "from pathlib import Path"], ids=["numbers", "no number"])
 def test_an_edited_study_file_is_refused(store, study_file, command, old):
     edit(study_file, old, f"{old} + 100" if "OFFSET" in old else f"import json\n{old}")
-    before, now = file_stamps(store), find_study(str(study_file), {}).sha256
+    before, now = file_stamps(store), find_study(str(study_file), {}).code_sha256
     refused(
         lambda: NAMED[command](store, str(study_file)),
-        f"was edited: its SHA-256 is {now[:12]}..., and {hashes_of(store)[0][:12]}... in the last session",
+        f"was edited: the SHA-256 of its code is {now[:12]}..., and {hashes_of(store)[0][:12]}... in the last session",
         "restore the file, or increase a version in it and choose another --store, or accept the edit with "
         "--accept-edited-study",
     )
@@ -127,7 +128,9 @@ def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, st
     """If only the store names the study file, an edited file is refused and not imported."""
     edit(study_file)
     trace.unlink()
-    refused(lambda: call(store), "was edited: its SHA-256 is ", "accept the edit with --accept-edited-study")
+    refused(
+        lambda: call(store), "was edited: the SHA-256 of its code is ", "accept the edit with --accept-edited-study"
+    )
     assert not trace.exists()
 
 
@@ -135,7 +138,7 @@ def test_an_accepted_edit_of_a_file_that_another_user_ran_is_refused(store, stud
     """The user who has run the recorded version at this path need not name the file; others must."""
     edit(study_file)
     trace.unlink()
-    refused(lambda: study_of(ResultStore.open(store), only_reads=True), "which you have not run before")
+    refused(lambda: study_of(ResultStore.open(store), only_reads=True), "was edited since you ran it")
     user("bob")
     refused(lambda: resume(store, accept_edited_study=True), "which you have not run before")
     assert not trace.exists()
@@ -150,7 +153,7 @@ def test_changes_outside_of_code_are_no_edit(store, study_file, new):
     edit(study_file, "OFFSET = 0", new)
     resume(store)
     run(str(study_file), store)
-    assert len(set(hashes_of(store))) == 2
+    assert len(set(hashes_of(store))) == 1
 
 
 def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
@@ -165,15 +168,19 @@ def test_an_edit_is_accepted_if_no_stored_trial_is_ok(tmp_path):
     refused(lambda: run(str(file), tmp_path / "s.zarr", progress=False), "was edited: ")
 
 
-def test_accepted_edit_is_recorded(store, study_file):
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_accepted_edit_is_recorded(store, study_file, is_complete):
     """On request, an edit that changes no number is accepted, and later sessions compare with the new hash."""
+    if is_complete:
+        resume(store)
     edit(study_file, "OFFSET = 0", "OFFSET = 0 + 0")
     resume(store, study=str(study_file), accept_edited_study=True)
-    first, second = hashes_of(store)
-    assert first != second == find_study(str(study_file), {}).sha256
+    *_, first, second = hashes_of(store)
+    verify(store)
+    assert first != second == find_study(str(study_file), {}).code_sha256
     lose_last_block(store)
     resume(store)
-    assert hashes_of(store) == [first, second, second]
+    assert hashes_of(store)[-3:] == [first, second, second]
     edit(study_file, "OFFSET = 0 + 0", "OFFSET = 0")
     refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
 
@@ -236,7 +243,8 @@ def test_an_edited_file_may_be_read(store, study_file):
     edit(study_file)
     refused(
         lambda: study_of(ResultStore.open(store), only_reads=True),
-        f"which you have not run before; if you trust the code, add --study {study_file}",
+        f"the study file {study_file} was edited since you ran it; restore the file, or, to use the edited code, add "
+        f"--study {study_file}",
     )
     study_of(ResultStore.open(store), str(study_file), only_reads=True)
     study_of(ResultStore.open(store), only_reads=True)
@@ -253,6 +261,89 @@ def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
     lose_last_block(path)
     user("ann")
     refused(lambda: resume(path), "local_study.py was edited", "accept the edit with --accept-edited-study")
+
+
+NUMBER = "NUMBER = 0  # a comment\n"
+IMPORTS = {  # text at the head of a study file, and of its evaluation; files of its folder
+    "module": ("import local_part", "pass", {"local_part.py": NUMBER}),
+    "lazy": ("", "import local_part", {"local_part.py": NUMBER}),
+    "next": (
+        "import local_first as local_part",
+        "pass",
+        {"local_first.py": "from local_last import *", "local_last.py": NUMBER},
+    ),
+    "package": (
+        "from local_package import part as local_part",
+        "pass",
+        {
+            "local_package/__init__.py": "",
+            "local_package/part.py": "from .deep import NUMBER",
+            "local_package/deep.py": NUMBER,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", IMPORTS)
+def test_an_edited_module_that_a_study_file_imports_is_refused(user, tmp_path, kind):
+    """Numbers of a module in the folder of a study file are part of its code, but for comments."""
+    head, before, files = IMPORTS[kind]
+    file = tmp_path / "code" / "mine.py"
+    for name, text in files.items():
+        (file.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        (file.parent / name).write_text(text)
+    write_study_file(file, "data + local_part.NUMBER", before, head)
+    path = run(str(file), tmp_path / "s.zarr").url
+    edited = file.parent / list(files)[-1]
+    edit(edited, "  # a comment", "")
+    user("ann")
+    lose_last_block(path)
+    resume(path)
+    edit(edited, "NUMBER = 0", "NUMBER = 1 + 0")  # of another size, which Python compares
+    before = file_stamps(path)
+    message = f"the study file {file}, or a module of its folder that it imports, was edited"
+    if kind != "lazy":  # whose module this process has imported, as a notebook has
+        refused(
+            lambda: run(str(file), path), "must have the code that this process has imported", "start another process"
+        )
+    for call in (resume, verify, lambda store: run(str(file), store)):
+        user("ann")
+        refused(lambda call=call: call(path), message, "accept the edit with --accept-edited-study")
+    user("ann")
+    refused(lambda: study_of(ResultStore.open(path), only_reads=True), message)
+    assert file_stamps(path) == before
+    lose_last_block(path)
+    refused(lambda: resume(path, accept_edited_study=True), "gives numbers that differ from the stored ones")
+
+
+def test_code_of_a_method_file_contains_that_of_its_modules(tmp_path):
+    file, module = tmp_path / "mine.py", tmp_path / "local_part.py"
+    file.write_text("import json, numpy, pipeline, local_part, local_part.absent, missing")
+    codes = []
+    for text in (NUMBER, NUMBER.replace("#", "# more of"), NUMBER.replace("0", "1"), "not Python"):
+        module.write_text(text)
+        method = stored_method(str(file), "METHOD")
+        assert [name for name, _ in method.modules] == ["local_part"]
+        codes.append(method.code)
+    assert codes[0] == codes[1]
+    assert len(set(codes)) == 3
+
+
+def test_modules_of_one_name_in_two_folders_are_refused(user, tmp_path):
+    """A second study never computes with the module of another folder that this process has imported."""
+    for number, folder in enumerate(["first", "second"]):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "local_part.py").write_text(f"NUMBER = {number}")
+        write_study_file(
+            tmp_path / folder / "mine.py", f"data * 0 + local_part.NUMBER + {number}", head="import local_part"
+        )
+    run(str(tmp_path / "first/mine.py"), tmp_path / "first.zarr")
+    refused(
+        lambda: run(str(tmp_path / "second/mine.py"), tmp_path / "second.zarr"),
+        f"local_part of the study's folder must have the same code in {tmp_path}/first/local_part.py",
+        "start another process, or rename one of the modules",
+    )
+    assert not (tmp_path / "second.zarr").exists()
 
 
 def test_hash_equals_that_of_the_file(user, study_file):

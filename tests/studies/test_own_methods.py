@@ -407,8 +407,12 @@ def test_edited_file_is_refused_and_its_comments_are_not(command, stores):
         assert "the method file" in err
         assert "was edited" in err
         assert Path("executed").exists() == ("--add" in words)  # code runs only if the user names its file
+    code, _, err = command("resume", "whole.zarr", "--accept-edited-study")
+    assert (code, "gives numbers that differ from the stored ones" in err) == (2, True)
+    Path("mine.py").write_text(FILE + "UNUSED = 1\n")
     assert command("resume", "whole.zarr", "--accept-edited-study")[0] == 0
-    assert command("report", "whole.zarr")[0] == 0
+    for words in (("resume",), ("verify",), ("report",)):  # the edit is recorded
+        assert command(*words, "whole.zarr")[0] == 0
     Path("mine.py").unlink()
     code, _, err = command("resume", "whole.zarr")
     assert (code, "cannot read the method file" in err, err.count("\n")) == (2, True, 1)

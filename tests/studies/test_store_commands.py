@@ -277,7 +277,7 @@ def test_edited_study_file_is_refused_unless_accepted(command):
         Path("toy.py").write_text(f"EDITED = {name!r}\n{STUDY_FILE}")
         code, out, err = command(*words)
         assert (code, out, err.count("\n")) == (2, "", 1), name
-        assert "toy.py was edited: its SHA-256 is" in err
+        assert "toy.py was edited: the SHA-256 of its code is" in err
         assert err.endswith("accept the edit with --accept-edited-study\n")
         assert {path: path.stat().st_mtime_ns for path in Path("t.zarr").rglob("*")} == before
         assert command(*words, ACCEPTED[-1])[0] == (1 if name in ("run", "resume", "extend") else 0), name
