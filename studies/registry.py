@@ -7,6 +7,7 @@ from pipeline.declare.plugins import STUDIES as MODULES
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
+from pipeline.notebooks import html_table
 
 
 class _Studies(Mapping[str, Study]):
@@ -37,6 +38,19 @@ class _Studies(Mapping[str, Study]):
                 warnings.warn(f"the study {name} is omitted: {error}", stacklevel=2)
             else:
                 yield name
+
+    def __repr__(self) -> str:
+        """Return a table of names and titles."""
+        width = max(map(len, self))
+        return "\n".join(f"{name:{width}}  {study.title}" for name, study in self.items())
+
+    def _repr_html_(self) -> str:
+        """Return a table of the studies, for notebooks."""
+        rows = [
+            (name, study.title, ", ".join(study.papers), len(study.panels), len(study.claims))
+            for name, study in self.items()
+        ]
+        return html_table("Studies", ("study", "title", "papers", "panels", "claims"), rows)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

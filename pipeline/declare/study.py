@@ -5,9 +5,11 @@ A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` d
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice, product
 from typing import Any
+
+import cloudpickle
 
 from pipeline.declare.claims import Claim, Erratum
 from pipeline.declare.factors import MAX_VALUES, require_integer, require_name, require_text, require_types
@@ -152,6 +154,10 @@ class Study:
     comparisons: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
     audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
     criteria: Criteria = Criteria()
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return what pickles write: functions of a study may be local, which only cloudpickle copies."""
+        return _unpickled, (cloudpickle.dumps({item.name: getattr(self, item.name) for item in fields(self)}),)
 
     def _repr_html_(self) -> str:
         """Return a table of the panels, for notebooks."""
@@ -489,3 +495,7 @@ def _several(values: Any) -> tuple[Any, ...]:
     if not isinstance(values, Iterable) or isinstance(values, str):
         return (values,)
     return tuple(islice(values, MAX_VALUES + 1))  # more are rejected
+
+
+def _unpickled(attributes: bytes) -> Study:
+    return Study(**cloudpickle.loads(attributes))

@@ -1,5 +1,6 @@
-"""Tests of the tables that notebooks show for posteriors, audits, studies and stores."""
+"""Tests of the tables that notebooks show for posteriors, audits, studies and stores, and of pickles."""
 
+import pickle
 import re
 
 import numpy as np
@@ -42,6 +43,7 @@ SHOWN = {
     "table": (_table, ["node 0", "node 11", "8 more"]),
     "audit": (_audit, ["privacy loss ε", "against", "exact"]),
     "study": (lambda: STUDIES["hellinger-accuracy"], ["k3", "cells", "17 claims"]),
+    "studies": (lambda: STUDIES, ["hellinger-accuracy", "P4", "Calibration of inference"]),
 }
 
 
@@ -58,6 +60,12 @@ def check(html, parts):
 def test_notebooks_show_a_small_table(name):
     make, parts = SHOWN[name]
     check(make()._repr_html_(), parts)
+
+
+def test_studies_are_printed_in_lines_and_can_be_pickled():
+    assert [line.split()[0] for line in str(STUDIES).splitlines()] == list(STUDIES)
+    for study in STUDIES.values():
+        assert pickle.loads(pickle.dumps(study)).spec() == study.spec()
 
 
 def test_notebooks_show_the_panels_of_a_store(tmp_path):
