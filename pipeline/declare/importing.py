@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -17,13 +18,17 @@ import cloudpickle
 from pipeline.declare.streams import sha256
 from pipeline.declare.trusted_files import private_folder
 
+_STARTED = time.time()
 PREFIX = "dpstudies_file_"
 """Prefix of the names of modules that are imported from the content of a file."""
 
 
-def import_content(content: str) -> ModuleType:
-    """Import content under a name derived from its hash, once per process, from a file as numba requires."""
-    name = PREFIX + sha256(content)[:16]
+def import_content(content: str, modules: tuple[tuple[str, str], ...] = ()) -> ModuleType:
+    """Import content under a name derived from its hash, once per process, from a file as numba requires.
+
+    It is imported again with other code of the modules that it imports.
+    """
+    name = PREFIX + sha256(repr((content, modules)) if modules else content)[:16]
     if name in sys.modules:
         return sys.modules[name]
     path = _module_folder() / f"{name}.py"
@@ -72,6 +77,23 @@ def module_file(name: str) -> str | None:
     except (ImportError, ValueError, AttributeError):  # such as __main__
         return None
     return _file_below(top, name) if top is not None else file_on_path(name, [os.getcwd()])
+
+
+def was_edited_since_import(module: ModuleType) -> bool:
+    """Return True if the file of a module was edited in this process after Python imported it.
+
+    Python records the time and the size of the file that it imported in another one; False if it wrote none.
+    """
+    try:
+        status = os.stat(module.__spec__.origin)
+        with open(module.__spec__.cached, "rb") as compiled:
+            header = compiled.read(16)
+    except (OSError, AttributeError, TypeError):
+        return False
+    if header[4:8] != bytes(4) or status.st_mtime < _STARTED:  # a hash instead of a time, or no edit in this process
+        return False
+    present = [int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF]
+    return [int.from_bytes(header[start : start + 4], "little") for start in (8, 12)] != present
 
 
 def file_on_path(name: str, path: Sequence[str]) -> str | None:

@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pipeline.declare.code_files import code_sha256, parse
-from pipeline.declare.importing import file_on_path
+from pipeline.declare.importing import file_on_path, was_edited_since_import
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 
@@ -19,9 +20,9 @@ LocalCodes = tuple[tuple[str, str], ...]
 """Names of local modules, in order, and the SHA-256 of their code."""
 _VERSIONED = {"mechanisms", "pipeline", "studies"}
 _INSTALLED = {"site-packages", "dist-packages"}
-# Code of local modules when this process imported them; only `refuse_other_modules` adds to it. It is global, as
-# `sys.modules` is.
-_codes: dict[str, str] = {}
+# Specs of local modules, and the SHA-256 of their code, when this process imported them; only `remember_modules` adds to
+# it. It is global, as `sys.modules` is.
+_imported: dict[str, tuple[Any, str]] = {}
 
 
 def local_files(text: str | bytes, folder: str, package: str = "") -> dict[str, str]:
@@ -82,19 +83,29 @@ def refuse_other_modules(codes: LocalCodes) -> None:
                 f"the module {name} of the study's folder must have the same code in {file}, which this process would "
                 "import; start another process, or rename one of the modules, or copy it to this worker"
             )
-        if name not in sys.modules:
-            _codes[name] = code
-        imported = getattr(sys.modules.get(name), "__file__", file) or ""
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        imported = getattr(module, "__file__", None) or ""
         if os.path.realpath(imported) != os.path.realpath(file):
             raise BadInputError(
                 f"the module {name} of the study must be {file}, but this process has imported {imported}; start "
                 "another process, or rename one of the modules"
             )
-        if _codes.setdefault(name, code) != code:
+        spec, remembered = _imported.get(name, (None, ""))
+        is_same = spec is module.__spec__ and spec is not None  # a reload replaces it
+        if remembered != code if is_same else was_edited_since_import(module):
             raise BadInputError(
                 f"the module {name} of the study must have the code that this process has imported, but {file} was "
-                "edited since; start another process"
+                "edited since; reload it with importlib.reload, or start another process"
             )
+
+
+def remember_modules(codes: LocalCodes) -> None:
+    """Record the code of local modules that were imported just now."""
+    for name, code in codes:
+        if name in sys.modules:
+            _imported[name] = sys.modules[name].__spec__, code
 
 
 def _local_file(name: str, folder: str) -> str | None:

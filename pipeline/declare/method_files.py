@@ -10,7 +10,13 @@ from typing import Any
 
 from pipeline.declare.code_files import code_sha256, loading, naming, read_text
 from pipeline.declare.importing import append_to_path, import_content
-from pipeline.declare.local_modules import LocalCodes, local_codes, refuse_other_modules, with_local_codes
+from pipeline.declare.local_modules import (
+    LocalCodes,
+    local_codes,
+    refuse_other_modules,
+    remember_modules,
+    with_local_codes,
+)
 from pipeline.declare.panel import AddedMethod
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import BadInputError, command, unknown
@@ -98,9 +104,11 @@ dpstudies new posterior my_posterior
 
 
 def _import(file: MethodFile) -> ModuleType:
-    with loading, naming(f"the {_LABEL} {file.path}"):
+    with loading:
         refuse_other_modules(file.modules)
-        module = import_content(file.content)
+        with naming(f"the {_LABEL} {file.path}"):
+            module = import_content(file.content, file.modules)
+        remember_modules(file.modules)
     paths_of_modules[module.__name__] = file.path
     return module
 

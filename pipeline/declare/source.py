@@ -24,7 +24,13 @@ import cloudpickle
 
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
 from pipeline.declare.importing import append_to_path, import_content, module_file
-from pipeline.declare.local_modules import LocalCodes, local_codes, refuse_other_modules, with_local_codes
+from pipeline.declare.local_modules import (
+    LocalCodes,
+    local_codes,
+    refuse_other_modules,
+    remember_modules,
+    with_local_codes,
+)
 from pipeline.declare.method_files import METHODS, MethodFile, paths_of_modules
 from pipeline.declare.plugins import STUDIES, is_registered
 from pipeline.declare.streams import sha256
@@ -46,9 +52,17 @@ class StudySource:
     methods: tuple[MethodFile, ...] = ()  # of a user, which are added to those of the study
 
     def load(self) -> Study:
-        """Return the study as declared in its code, which is imported once per process, with the added methods."""
+        """Return the study as declared in its code, which is imported once per process, with the added methods.
+
+        The object of a module is the present one, which `importlib.reload` replaces.
+        """
         with loading:
-            return _load(self)
+            if self.methods:
+                study = replace(self, methods=()).load()
+                for file in self.methods:
+                    study = study.with_methods(file.load(), code=file.code)
+                return study
+            return _load(self) if self.reference is None or self.content is not None else _declared_in_module(self)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -93,6 +107,22 @@ class StudySource:
         names = self.reference.partition(":")[0].split(".")
         packages = names if os.path.basename(self.file) == "__init__.py" else names[:-1]
         return os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages))), ".".join(packages)
+
+    def refuse_stale(self) -> None:
+        """Raise `BadInputError` if this process has imported another version of the study's module, or of those that
+        it imports, than that of their files, whose hash a store records.
+        """
+        if self.sha256 is None or self.reference is None or self.content is not None:
+            return  # `load` compares the modules of a file
+        assert self.file is not None
+        name = self.reference.partition(":")[0]
+        folder, package = self.folder_and_package
+        text = read_bytes(self.file, "study file")
+        modules = ((name, code_sha256(text)), *local_codes(text, folder, package))
+        refuse_other_modules(modules)
+        with loading, naming(f"the study {self.reference}"):
+            importlib.import_module(name)
+        remember_modules(modules)
 
     @property
     def is_trusted(self) -> bool:
@@ -227,31 +257,34 @@ _from_files: dict[str, StudySource] = {}
 
 @lru_cache(maxsize=32)  # a study is imported or unpickled once per process
 def _load(source: StudySource) -> Study:
-    if source.methods:
-        extended = _load(replace(source, methods=()))
-        for file in source.methods:
-            extended = extended.with_methods(file.load(), code=file.code)
-        return extended
+    """Return a study in memory, or that of a file."""
     if source.pickled is not None:
         return cloudpickle.loads(source.pickled)
-    if source.reference is None:
+    if source.reference is None or source.content is None:
         raise BadInputError("the study exists only in the program that declared it; name its file with --study")
-    module_name, _, attribute = source.reference.partition(":")
-    attribute = "STUDY" if source.content is not None else attribute
+    refuse_other_modules(source.modules)
     with naming(f"the study {source.reference}"):
-        if source.content is None:
-            module = importlib.import_module(module_name)
-        else:
-            refuse_other_modules(source.modules)
-            module = import_content(source.content)
-            _from_files[module.__name__] = source
-        is_study = source.content is None or hasattr(module, attribute)
-        study = getattr(module, attribute) if is_study else None
-    if not is_study:
+        module = import_content(source.content, source.modules)
+        remember_modules(source.modules)
+    _from_files[module.__name__] = source
+    if not hasattr(module, "STUDY"):
         raise BadInputError(f"{source.reference} must define STUDY; {_propose_audits(module, source.reference)}")
+    return _require_study(source.reference, "STUDY", module.STUDY)
+
+
+def _declared_in_module(source: StudySource) -> Study:
+    """Return the study that a module declares."""
+    assert source.reference is not None
+    module_name, _, attribute = source.reference.partition(":")
+    with naming(f"the study {source.reference}"):
+        study = getattr(importlib.import_module(module_name), attribute)
+    return _require_study(source.reference, attribute, study)
+
+
+def _require_study(reference: str, attribute: str, study: Any) -> Study:
     if not isinstance(study, Study):
         raise BadInputError(
-            f"{source.reference} must be a Study, got {type(study).__name__}; assign a pipeline.Study to {attribute}"
+            f"{reference} must be a Study, got {type(study).__name__}; assign a pipeline.Study to {attribute}"
         )
     return study
 

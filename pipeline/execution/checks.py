@@ -19,7 +19,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, ExecutionError
+from pipeline.errors import BadInputError, ExecutionError, command
 from pipeline.execution.in_flight import TasksInFlight, translating_losses
 from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, registered_task
@@ -66,7 +66,9 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     """Load a study on a worker; return a one-line error message, or an empty string on success."""
     where = f"worker {get_worker().address}"
     try:
-        study = registered_task(run).source.load().from_spec(spec)
+        source = registered_task(run).source
+        source.refuse_stale()
+        study = source.load().from_spec(spec)
     except BaseException as error:  # this thread receives no interrupt
         return f"{where} cannot load the study: {explain(error)}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
@@ -187,10 +189,12 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     ]
 
 
-def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> set[tuple[str, str]]:
+def refuse_other_numbers(
+    client: Client, run: str, store: ResultStore, study: Study, is_edited: bool = False
+) -> set[tuple[str, str]]:
     """Recompute one committed trial per panel and method, and return their names; refuse numbers that differ.
 
-    Raise `BadInputError` in this case.
+    With code that was edited, one trial of every cell is recomputed. Raise `BadInputError` if numbers differ.
     """
     compared: list[tuple[str, str]] = []
     with TasksInFlight(client) as in_flight:
@@ -204,7 +208,10 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
                     if setting.method == method
                     for block in ok_trials(store, panel, setting)
                 )
-                for block, k in islice(committed, 1):
+                chosen: dict[tuple[int, int], Block] = {}
+                for block, k in committed if is_edited else islice(committed, 1):
+                    chosen.setdefault((block.cell, k), block)
+                for (_, k), block in chosen.items():
                     in_flight.submit(len(compared), compare_numbers, run, block, k)
                     compared.append((panel.name, method.name))
         problem = in_flight.first_problem(
@@ -212,7 +219,13 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
                 *compared[at]
             ),
             "the same holds for",
-            "method",
+            "case" if is_edited else "method",
+        )
+    if problem and is_edited:
+        again = command("verify", store.url, "--repair", "--all", "--accept-edited-study")
+        raise BadInputError(
+            f"the edit changes stored numbers: {problem}; restore the code, choose another --store path, or replace all "
+            f"numbers with: {again}"
         )
     if problem:
         raise BadInputError(

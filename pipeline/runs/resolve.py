@@ -39,6 +39,7 @@ def study_of(
     source = replace(source, methods=tuple(files))
     if not (accept_edited_study or only_reads):
         _refuse_edited_methods(store, source)
+    source.refuse_stale()
     declared = source.load()
     if declared.name != store.spec["study"]:
         raise BadInputError(

@@ -92,6 +92,7 @@ class RunPlan:
 def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOptions) -> RunPlan:
     """Return the plan of a configured study in a new or existing store, which asks for all its trials."""
     source = named_source(study)
+    source.refuse_stale()
     configured = source.load().configure(options.trials, options.seed, options.panels, options.values)
     existing = find_to_change(store)
     if options.until is not None:  # the numbers of trials are stored ones, or grow from one

@@ -24,6 +24,7 @@ from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
+from pipeline.runs.resolve import is_recorded
 from pipeline.runs.run_plan import RunPlan
 from pipeline.store.creation import create_empty_store, finish_creation, grow_store
 from pipeline.store.files.locations import normalise_location
@@ -95,7 +96,9 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             refuse_unfit_workers(client, task.run, source, study.spec())
             compared: set[tuple[str, str]] = set()
             if existing is not None and existing.complete:
-                compared = refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+                is_edited = options.accept_edited_study and not is_recorded(existing, source)
+                stored = study.from_spec(existing.spec)
+                compared = refuse_other_numbers(client, task.run, existing, stored, is_edited)
             refuse_defects(client, task.run, study, compared)
             record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
             requested = plan.requested

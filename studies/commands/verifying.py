@@ -65,7 +65,8 @@ def verify(
     kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
-        remedy = f"repair it with: {command('verify', store, '--repair')}"
+        options = ["--repair", *["--all"] * ("different" in kinds), *["--accept-edited-study"] * accept_edited_study]
+        remedy = f"repair it with: {command('verify', store, *options)}"
         say(f"nothing was changed; {'compact the original store again' if is_compact else remedy}")
     if "damaged" in kinds and repair:
         say("coordinates, metadata, root and records of sessions were rewritten")

@@ -1,6 +1,7 @@
 """Tests that code which only a store references does not run, and that edited study files are refused."""
 
 import hashlib
+import importlib
 import os
 import stat
 import sys
@@ -303,9 +304,7 @@ def test_an_edited_module_that_a_study_file_imports_is_refused(user, tmp_path, k
     before = file_stamps(path)
     message = f"the study file {file}, or a module of its folder that it imports, was edited"
     if kind != "lazy":  # whose module this process has imported, as a notebook has
-        refused(
-            lambda: run(str(file), path), "must have the code that this process has imported", "start another process"
-        )
+        refused(lambda: run(str(file), path), "must have the code that this process has imported", "reload it")
     for call in (resume, verify, lambda store: run(str(file), store)):
         user("ann")
         refused(lambda call=call: call(path), message, "accept the edit with --accept-edited-study")
@@ -314,6 +313,46 @@ def test_an_edited_module_that_a_study_file_imports_is_refused(user, tmp_path, k
     assert file_stamps(path) == before
     lose_last_block(path)
     refused(lambda: resume(path, accept_edited_study=True), "gives numbers that differ from the stored ones")
+
+
+def test_an_edited_module_is_reloaded_or_refused(user, tmp_path, monkeypatch):
+    """Each store has the numbers of the code in its hash: of a module, one that it imports, and one that a file does."""
+    (tmp_path / "local_part.py").write_text(NUMBER)
+    head = "import local_part\nOFFSET = 0"
+    write_study_file(tmp_path / "local_study.py", "0 * data + OFFSET + local_part.NUMBER", head=head)
+    write_study_file(tmp_path / "mine.py", "0 * data + local_part.NUMBER", head="import local_part")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    study, part = importlib.import_module("local_study"), importlib.import_module("local_part")
+    numbers = []
+
+    def compute(named, changed):
+        path = tmp_path / f"{len(numbers)}.zarr"
+        refused(lambda: run(named(), path), "reload it with importlib.reload")
+        importlib.reload(changed)
+        numbers.append(int(open_results(run(named(), path))["p"].x.values.max()))
+
+    edit(tmp_path / "local_study.py", "OFFSET = 0", "OFFSET = 10")  # before the first run
+    compute(lambda: study.STUDY, study)
+    edit(tmp_path / "local_study.py", "OFFSET = 10", "OFFSET = 200")
+    compute(lambda: "local_study:STUDY", study)
+    edit(tmp_path / "local_part.py", "NUMBER = 0", "NUMBER = 3_000")
+    compute(lambda: study.STUDY, part)
+    edit(tmp_path / "local_part.py", "NUMBER = 3_000", "NUMBER = 40_000")
+    compute(lambda: str(tmp_path / "mine.py"), part)
+    assert numbers == [10, 200, 3200, 40_000]
+
+
+def test_an_edit_that_changes_numbers_of_one_cell_is_refused(user, tmp_path):
+    """The accepted edit of a file is compared in every cell, since only some may change."""
+    file = tmp_path / "mine.py"
+    write_study_file(file, "data", n=(1, 2, 3))
+    store = run(str(file), tmp_path / "s.zarr").url
+    edit(file, "return streams.uniforms(1)[:, 0]", "return streams.uniforms(1)[:, 0] + (cell['n'] == 2)")
+    refused(
+        lambda: extend(store, study=str(file), trials=6, accept_edited_study=True),
+        "the edit changes stored numbers: panel p, m, trial 3 gives numbers that differ",
+        f"verify {store} --repair --all --accept-edited-study",
+    )
 
 
 def test_code_of_a_method_file_contains_that_of_its_modules(tmp_path):
