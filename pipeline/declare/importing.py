@@ -84,11 +84,14 @@ def was_edited_since_import(module: ModuleType) -> bool:
 
     Python records the time and the size of the file that it imported in another one; False if it wrote none.
     """
+    spec = module.__spec__
+    if spec is None or not spec.origin or not spec.cached:
+        return False
     try:
-        status = os.stat(module.__spec__.origin)
-        with open(module.__spec__.cached, "rb") as compiled:
+        status = os.stat(spec.origin)
+        with open(spec.cached, "rb") as compiled:
             header = compiled.read(16)
-    except (OSError, AttributeError, TypeError):
+    except OSError:
         return False
     if header[4:8] != bytes(4) or status.st_mtime < _STARTED:  # a hash instead of a time, or no edit in this process
         return False

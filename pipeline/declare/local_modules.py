@@ -20,8 +20,8 @@ LocalCodes = tuple[tuple[str, str], ...]
 """Names of local modules, in order, and the SHA-256 of their code."""
 _VERSIONED = {"mechanisms", "pipeline", "studies"}
 _INSTALLED = {"site-packages", "dist-packages"}
-# Specs of local modules, and the SHA-256 of their code, when this process imported them; only `remember_modules` adds to
-# it. It is global, as `sys.modules` is.
+# Specs of local modules, and the SHA-256 of their code, when this process imported them; only `remember_modules` adds
+# to it. It is global, as `sys.modules` is.
 _imported: dict[str, tuple[Any, str]] = {}
 
 

@@ -109,8 +109,9 @@ class StudySource:
         return os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages))), ".".join(packages)
 
     def refuse_stale(self) -> None:
-        """Raise `BadInputError` if this process has imported another version of the study's module, or of those that
-        it imports, than that of their files, whose hash a store records.
+        """Raise `BadInputError` if this process has imported another code of a study's module than that of its file.
+
+        Modules that it imports from its folder are compared as well.
         """
         if self.sha256 is None or self.reference is None or self.content is not None:
             return  # `load` compares the modules of a file

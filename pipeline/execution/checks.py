@@ -224,8 +224,8 @@ def refuse_other_numbers(
     if problem and is_edited:
         again = command("verify", store.url, "--repair", "--all", "--accept-edited-study")
         raise BadInputError(
-            f"the edit changes stored numbers: {problem}; restore the code, choose another --store path, or replace all "
-            f"numbers with: {again}"
+            f"the edit changes stored numbers: {problem}; restore the code, choose another --store path, or replace "
+            f"all numbers with: {again}"
         )
     if problem:
         raise BadInputError(

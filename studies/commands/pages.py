@@ -11,6 +11,11 @@ from pipeline.errors import BadInputError, command
 from studies.commands.options import DeclaringStudy, Open, StoreOrFolder, find_named, option
 from studies.output import fail, print_wrapped, require_file, require_outside_stores, say, writing
 
+_EDITED = (
+    "The code of the study was edited after the last session: claims, figures and methods may differ from those that "
+    "computed these numbers."
+)
+
 
 def report(
     store: StoreOrFolder,
@@ -24,7 +29,7 @@ def report(
     verbose: Annotated[bool, option("--verbose", "Print the statement and the evidence of each verdict.")] = False,
 ) -> None:
     """Write a page: figures, claims with verdicts, tables, provenance."""
-    from pipeline.runs.resolve import study_of
+    from pipeline.runs.resolve import is_recorded, study_of
     from pipeline.store.files.locations import holds_root
     from pipeline.store.result_store import open_complete
     from studies.folders import is_folder, other_stores
@@ -46,10 +51,13 @@ def report(
             f"store: {command('report', others[0])}"
         )
     opened = open_complete(store)
-    _, configured = study_of(opened, find_named(study), only_reads=True)  # no trial is computed
+    source, configured = study_of(opened, find_named(study), only_reads=True)  # no trial is computed
+    remark = "" if is_recorded(opened, source) else _EDITED
     page = output or _default_page(opened.url)
     with writing(page):
-        results = write_results(opened, configured, page, figures)
+        results = write_results(opened, configured, page, figures, remark)
+    if remark:
+        say(remark)
     _print_verdicts(results.claims, set(opened.spec["panels"]), verbose)
     if n_pending := results.state.n_pending:
         say(f"incomplete: {n_pending:,} evaluations are pending; compute them with: {command('resume', store)}")

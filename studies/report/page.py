@@ -131,10 +131,15 @@ def state_finding(claim: Claim, finding: Finding) -> str:
 
 
 def correction(claim: Claim, finding: Finding) -> str:
-    """Return the correct statement, or else the evidence, for a claim that is not true as printed; otherwise empty."""
-    if finding.verdict in (*(words[1] for words in VERDICTS.values()), "corrected"):
-        return finding.evidence if claim.erratum is None else claim.erratum.correct
-    return ""
+    """Return the correct statement for a claim that is not true as printed, otherwise an empty string.
+
+    The evidence corrects a conclusion of a paper that declares no erratum; other claims are not printed anywhere.
+    """
+    if finding.verdict not in (*(words[1] for words in VERDICTS.values()), "corrected"):
+        return ""
+    if claim.erratum is not None:
+        return claim.erratum.correct
+    return finding.evidence if claim.kind == "conclusion" and claim.paper else ""
 
 
 def fold(evidence: str) -> tuple[str, str]:

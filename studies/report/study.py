@@ -33,6 +33,7 @@ def write_results(
     study: Study,
     output: str | os.PathLike[str],
     figures_folder: str | os.PathLike[str] | None = None,
+    remark: str = "",
 ) -> StudyResults:
     """Write the page of one store.
 
@@ -46,23 +47,30 @@ def write_results(
         HTML file to write.
     figures_folder : path, optional
         Folder for copies of the figures as SVG and PNG files.
+    remark : str
+        Sentence on the first screen, next to the completeness of the store.
 
     Returns
     -------
     StudyResults
         Results shown on the page.
     """
-    return write_page(output, store.url, partial(_page, store, study, figures_folder))
+    return write_page(output, store.url, partial(_page, store, study, figures_folder, remark))
 
 
 def store_page(store: ResultStore, study: Study) -> str:
     """Return the page of one store for a server, as HTML without a policy; see `write_results` for the parameters."""
     with Converter() as converter:
-        return _page(store, study, None, converter, "")[0]
+        return _page(store, study, None, "", converter, "")[0]
 
 
 def _page(
-    store: ResultStore, study: Study, figures_folder: str | os.PathLike[str] | None, converter: Converter, mark: str
+    store: ResultStore,
+    study: Study,
+    figures_folder: str | os.PathLike[str] | None,
+    remark: str,
+    converter: Converter,
+    mark: str,
 ) -> tuple[str, StudyResults]:
     results = read_results(store, study)
     tables = _tabulate_precision(results)
@@ -91,6 +99,7 @@ def _page(
         title=study.title,
         study=study,
         state=results.state,
+        remark=remark,
         chapter=Chapter(figures, judged),
         has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
         lead=lead,

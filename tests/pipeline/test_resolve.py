@@ -20,7 +20,7 @@ from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
 from pipeline.errors import ExecutionError
-from pipeline.runs.resolve import study_of
+from pipeline.runs.resolve import is_recorded, study_of
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
@@ -247,8 +247,9 @@ def test_an_edited_file_may_be_read(store, study_file):
         f"the study file {study_file} was edited since you ran it; restore the file, or, to use the edited code, add "
         f"--study {study_file}",
     )
-    study_of(ResultStore.open(store), str(study_file), only_reads=True)
-    study_of(ResultStore.open(store), only_reads=True)
+    for named in (str(study_file), None):
+        source, _ = study_of(ResultStore.open(store), named, only_reads=True)
+        assert not is_recorded(ResultStore.open(store), source)
 
 
 def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
@@ -316,7 +317,7 @@ def test_an_edited_module_that_a_study_file_imports_is_refused(user, tmp_path, k
 
 
 def test_an_edited_module_is_reloaded_or_refused(user, tmp_path, monkeypatch):
-    """Each store has the numbers of the code in its hash: of a module, one that it imports, and one that a file does."""
+    """Each store has the numbers of the code in its hash: of a module, or of one that a module or a file imports."""
     (tmp_path / "local_part.py").write_text(NUMBER)
     head = "import local_part\nOFFSET = 0"
     write_study_file(tmp_path / "local_study.py", "0 * data + OFFSET + local_part.NUMBER", head=head)

@@ -661,17 +661,20 @@ def test_report_prints_one_line_per_verdict_and_the_evidence_on_request(command,
 
 
 def test_refuted_claims_are_followed_by_their_correction():
-    """The correction of a claim is its erratum, or else the evidence; true and undecided claims have none."""
+    """The correction of a claim is its erratum, or else the evidence on a paper; other claims have none."""
     erratum = Erratum("It is large.", "It is small.")
-    for declared, verdict, correct in (
-        (erratum, "not reproduced", "It is small."),
-        (erratum, "corrected", "It is small."),
-        (None, "does not hold", "2 > 1."),
-        (None, "failed", "2 > 1."),
-        (erratum, "reproduced", ""),
-        (erratum, "undecided", ""),
+    for declared, kind, paper, verdict, correct in (
+        (erratum, "conclusion", "P0", "not reproduced", "It is small."),
+        (erratum, "addition", "P0", "does not hold", "It is small."),
+        (erratum, "conclusion", "P0", "corrected", "It is small."),
+        (None, "conclusion", "P0", "not reproduced", "2 > 1."),
+        (None, "conclusion", "", "not reproduced", ""),
+        (None, "addition", "P0", "does not hold", ""),
+        (None, "self-check", "", "failed", ""),
+        (erratum, "conclusion", "P0", "reproduced", ""),
+        (erratum, "conclusion", "P0", "undecided", ""),
     ):
-        stated = Claim("size", "It is large.", "P0", "Table 1", "conclusion", {}, len, declared)
+        stated = Claim("size", "It is large.", paper, "Table 1", kind, {}, len, declared)
         assert correction(stated, Finding(verdict, "2 > 1.")) == correct
 
 

@@ -280,6 +280,9 @@ def test_edited_study_file_is_refused_unless_accepted(command):
         assert "toy.py was edited: the SHA-256 of its code is" in err
         assert err.endswith("accept the edit with --accept-edited-study\n")
         assert {path: path.stat().st_mtime_ns for path in Path("t.zarr").rglob("*")} == before
+        page = command("report", "t.zarr", "--study", "toy.py")
+        assert page[1].startswith("The code of the study was edited after the last session: claims, figures")
+        assert "<b>The code of the study was edited after" in Path("t.html").read_text()
         assert command(*words, ACCEPTED[-1])[0] == (1 if name in ("run", "resume", "extend") else 0), name
 
 
