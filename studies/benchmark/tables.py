@@ -47,11 +47,12 @@ def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
 
 
 def show_ratio(relative: RelativeLoss | None) -> str:
-    """Return the geometric mean of relative losses with its error, or an empty string."""
-    if relative is None or not np.isfinite(relative.mean_log):
+    """Return the geometric mean of relative losses with its error, and the number of cells unless all have one."""
+    if relative is None or not relative.n_cells:
         return ""
-    ratio = math.exp(relative.mean_log)
-    return plus_minus(ratio, ratio * relative.mean_error)
+    ratio, n_all = math.exp(relative.mean_log), len(relative.log)
+    cells = f" ({relative.n_cells:,} of {counted(n_all, 'cell')})" if relative.n_cells < n_all else ""
+    return plus_minus(ratio, ratio * relative.mean_error) + cells
 
 
 def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

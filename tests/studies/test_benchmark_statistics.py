@@ -9,6 +9,7 @@ from scipy import stats
 from studies import STUDIES
 from studies.benchmark.losses import compare_losses
 from studies.benchmark.method_summary import CellMeans
+from studies.benchmark.tables import show_ratio
 from studies.benchmark.uniformity import LEVEL, adjust, detectable_deviation, trials_to_detect
 from studies.claims import ks_p_value
 from tests.statistical import assert_mean_within
@@ -136,5 +137,7 @@ def test_relative_losses_use_the_trials_of_both_methods_and_need_a_base():
     assert relative.n.tolist() == [30, 0, 50]
     assert np.isnan(relative.log).tolist() == [False, True, False]
     assert relative.n_cells == 2
+    assert show_ratio(relative).endswith(" (2 of 3 cells)")
+    assert "cells" not in show_ratio(compare([loss], [base], groups[:1]))
     around_zero = compare([rng.normal(size=(1, 50))], [base[:1]], groups[:1])
     assert Counter(np.isnan(around_zero.log)) == {True: 1}  # its mean is not beyond 3 errors of 0
