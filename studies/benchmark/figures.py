@@ -69,10 +69,9 @@ def _ratios_of_distances(result: MethodResult) -> tuple[np.ndarray, np.ndarray] 
 
 
 def _relative_losses(result: MethodResult) -> tuple[np.ndarray, np.ndarray] | None:
-    if result.relative is None or not np.isfinite(result.relative.log).any():
+    if result.relative is None or not result.relative.n_cells:
         return None
-    ratios = np.exp(result.relative.log)
-    return ratios, ratios * result.relative.error
+    return result.relative.ratio, result.relative.error
 
 
 def _by_cell(
@@ -112,17 +111,16 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
     timed = [
         result
         for result in panel.methods
-        if result.relative is not None and np.isfinite(result.relative.mean_log) and result.cost.seconds > 0
+        if result.relative is not None and np.isfinite(result.relative.mean) and result.cost.seconds > 0
     ]
     if not timed:
         return []
-    ratios = [math.exp(result.relative.mean_log) for result in timed if result.relative is not None]
     return plot_against_cost(
         panel.compared.title,
         panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed]),
         [result.cost.seconds for result in timed],
-        ratios,
-        [ratio * result.relative.mean_error for ratio, result in zip(ratios, timed, strict=True) if result.relative],
+        [result.relative.mean for result in timed if result.relative is not None],
+        [result.relative.mean_error for result in timed if result.relative is not None],
         styles,
         Axis(f"relative loss ({panel.loss})", covers=(1.0,)),
         across={"level": 1.0},

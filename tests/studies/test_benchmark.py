@@ -205,7 +205,7 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
             assert stored.mean(measure) == pytest.approx(read.mean(measure), abs=0, rel=0, nan_ok=True)
         for relative in ("relative", "relative_width"):
             of_store, of_file = getattr(stored, relative), getattr(read, relative)
-            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-6)
+            np.testing.assert_allclose(of_file.ratio, of_store.ratio, rtol=1e-12, atol=1e-6)
             assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
 
 
@@ -278,7 +278,7 @@ def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(fold
     for relative in ("relative", "relative_width"):
         for expected, result in zip(of_store.methods, of_file.methods, strict=True):
             pair = getattr(expected, relative), getattr(result, relative)
-            for name in ("log", "error", "mean_log", "mean_error", "n", "fixed"):
+            for name in ("ratio", "error", "mean", "mean_error", "n", "fixed"):
                 np.testing.assert_allclose(*(getattr(value, name) for value in pair), rtol=1e-5, atol=1e-6)
     assert of_file.own.relative_width.n.tolist() == [60]
 
