@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Figure
+from studies.benchmark.compared_panel import ALL_DATA
 from studies.benchmark.results import BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import LEVEL
 from studies.figures import Axis, Chart, Plot
@@ -43,8 +44,8 @@ def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
         figure(
             "cost",
             "Accuracy against cost",
-            "Relative loss, averaged over cells, against the seconds per fit on this machine; methods that are not "
-            "calibrated are included.",
+            "Relative loss, averaged over cells, against the seconds per fit in one cell on this machine; methods that "
+            "are not calibrated are included.",
             lambda panel: _against_cost(panel, styles),
         ),
     )
@@ -91,7 +92,7 @@ def _by_cell(
         {name: (dims, array.reshape(*sizes.values(), -1)) for name, array in zip(names, arrays, strict=True)},
         {**compared.coordinates, "method": compared.coordinate},
     )
-    ds = ds.assign_coords(data=["all data"]) if not compared.coordinates else ds
+    ds = ds.assign_coords(data=[ALL_DATA]) if not compared.coordinates else ds
     varying = [dim for dim, size in sizes.items() if size > 1]
     numeric = [dim for dim in varying if np.issubdtype(ds[dim].dtype, np.number)]
     over = next(iter([*numeric, *varying, *sizes]))

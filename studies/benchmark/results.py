@@ -147,6 +147,7 @@ class FitCost:
 
     seconds: float = math.nan
     peak: int | None = None  # traced peak memory in bytes; None if it is not known
+    cell: str = ""  # in which it was measured
 
 
 Costs = Mapping[tuple[str, str, str], FitCost]

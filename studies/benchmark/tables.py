@@ -20,8 +20,8 @@ from studies.styles import label_method
 from studies.tables import PageTable, plus_minus
 
 HEADS = (
-    "rank", "calibration", "relative loss", "coverage", "s per fit", "peak memory", "relative width", "distance",
-    "failed",
+    "rank", "calibration", "relative loss", "coverage", "s per fit (one cell)", "peak memory (one cell)",
+    "relative width", "distance", "failed",
 )  # fmt: skip
 """Columns of the ranks of methods, after those that name the row."""
 
@@ -81,7 +81,8 @@ def tabulate_ranks(panel: PanelResult) -> PageTable:
     measures = {"Loss": panel.loss, "Distance": compared.criteria.distance}
     stated = [f"{role}: {compared.describe(name)}." for role, name in measures.items() if compared.has(name)]
     untested = [_UNTESTED] if compared.criteria.uniform and not compared.uniform else []
-    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, f"References: {compared.origin}."])
+    measured = [f"Seconds and memory: in {cell}." for cell in {result.cost.cell for result in panel.methods} if cell]
+    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, *measured, f"References: {compared.origin}."])
     return PageTable(compared.title, caption, ("method", *HEADS, "cells"), rows)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from pipeline import Panel
 from pipeline.blocks.evaluate import Block
 from pipeline.blocks.memory import traced_peak
+from pipeline.declare.factors import format_values
 from pipeline.runs.estimate import seconds_per_trial
-from studies.benchmark.compared_panel import ComparedPanel
+from studies.benchmark.compared_panel import ALL_DATA, ComparedPanel
 from studies.benchmark.computation import BenchmarkRun
 from studies.benchmark.results import FitCost
 
@@ -28,13 +29,14 @@ def measure_costs(
     cell = _common_cell(panel)
     # the last setting of each method
     settings = {s.method.name: s for k, s in enumerate(panel.settings()) if panel.applicable[cell, k]}
+    label = ", ".join(format_values(panel.cells()[cell])) or ALL_DATA
     costs = {}
     for name, setting in settings.items():
         announce(f"measuring seconds per fit of {name} in {compared.study}, {panel.name}")
         seconds = seconds_per_trial(study, panel, cell, setting)
         with ThreadPoolExecutor(1) as thread:  # in the main thread, an interrupt would be one by the user
             peak = thread.submit(traced_peak, study, Block(panel.name, cell, range(1)), setting).result()
-        costs[compared.study, panel.name, name] = FitCost(seconds, peak)
+        costs[compared.study, panel.name, name] = FitCost(seconds, peak, label)
     return costs
 
 

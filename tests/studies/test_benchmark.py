@@ -119,9 +119,11 @@ def test_an_overconfident_posterior_is_not_calibrated(command, folder):
     for study in ("calibration, binomial (", "exact-inference, binomial ("):
         assert study in out
     assert [row[2] for row in rows_of(out)] == ["not calibrated", "not calibrated"]  # without a rank
+    assert "s per fit (one cell)  peak memory (one cell)" in out
     assert out.splitlines()[-1] == "page: bench/benchmark-narrow.html"
     page = (folder / "bench/benchmark-narrow.html").read_text()
     assert "narrow is not calibrated" in page
+    assert "Seconds and memory: in n=20, epsilon=1. References:" in page
     assert page.count("<figure id=") == 3
 
 
