@@ -25,6 +25,15 @@ BenchmarkScale = Literal["quick", "full"]
 
 
 @dataclass(frozen=True)
+class OmittedPanel:
+    """Panel that accepts a method, but is not part of its benchmark."""
+
+    study: str
+    panel: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class BenchmarkRun:
     """Run of one study with the own method; `reference` has the other methods, unless the run computes them."""
 
@@ -58,14 +67,14 @@ def plan_benchmark(
     seed: int | None = None,
     recompute: bool = False,
     allow_failures: bool = False,
-) -> tuple[list[BenchmarkRun], list[str]]:
+) -> tuple[list[BenchmarkRun], list[OmittedPanel]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
 
     Other methods are read from the stores of the folder `reference`, or from the shipped references. They are computed
     if `recompute` is true, and in studies whose shipped references do not fit. With another `seed`, shipped references
     are not paired.
 
-    Return also the names of the studies in which the method supports no cell at this scale.
+    Return also the panels of these studies that accept the kind and are omitted.
     """
     if not is_local(normalise_location(folder)) or holds_root(folder):
         raise BadInputError(
@@ -83,20 +92,34 @@ def plan_benchmark(
             raise BadInputError(unknown(f"study that accepts methods of kind {own.kind}", name, accepting))
     if reference is not None:
         _require_references(reference, folder, accepting)
-    runs, without_cell = [], []
-    for name in dict.fromkeys(studies or accepting):
+    runs, omitted, chosen = [], [], list(dict.fromkeys(studies or accepting))
+    for name in chosen:
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
             run = _plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures)
             runs.append(run)
-        else:
-            without_cell.append(name)
+        omitted += _omitted(name, own, kept, scale)
     if not runs:
         raise BadInputError(
-            f"{own.name} must support a cell of {' or '.join(without_cell)} at {scale} scale, got none; change its "
+            f"{own.name} must support a cell of {' or '.join(chosen)} at {scale} scale, got none; change its "
             "function supports"
         )
-    return runs, without_cell
+    return runs, omitted
+
+
+def _omitted(name: str, own: AddedMethod, kept: Collection[str], scale: BenchmarkScale) -> Iterator[OmittedPanel]:
+    """Yield the panels of a study that accept a method and are not kept, with the reason."""
+    at_scale = {panel.name for panel in _at_scale(STUDIES[name], scale).panels}
+    for panel in STUDIES[name].panels:
+        if own.kind not in panel.accepts or panel.name in kept:
+            continue
+        if not _supports(panel, own):
+            reason = f"{own.name} supports none of its cells"
+        elif panel.name in at_scale:
+            reason = f"{own.name} supports none of its cells at {scale} scale"
+        else:
+            reason = f"not part of the {scale} scale; add --scale full"
+        yield OmittedPanel(name, panel.name, reason)
 
 
 def _kinds(study: Study) -> set[str]:

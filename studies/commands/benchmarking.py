@@ -37,13 +37,14 @@ def benchmark(
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
     file = find_method(method)
-    runs, without_cell = plan_benchmark(
+    runs, omitted = plan_benchmark(
         file, store, scale, reference, study or (), trials, seed, recompute, allow_failures
     )
     own = file.load()
     page = Path(store, f"benchmark-{own.name}.html")
     require_own_page(page, store)
-    for name in without_cell:
+    computed = {run.name for run in runs}
+    for name in dict.fromkeys(panel.study for panel in omitted if panel.study not in computed):
         say(f"{own.name} supports no cell of {name} at {scale} scale")
     for run in runs:
         if run.not_shipped:
@@ -64,7 +65,7 @@ def benchmark(
         fail(f"committed blocks are kept; continue with: {again}", 130)
         raise typer.Exit(130) from None
     with writing(page):
-        write_benchmark(results, own, page, store, describe_runs(runs))
+        write_benchmark(results, own, page, store, omitted, describe_runs(runs))
     print_table(*list_own_ranks(results))
     for text in (state_verdict(results), state_failures(results), state_sensitivity(results)):
         say(text)

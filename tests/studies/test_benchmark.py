@@ -124,6 +124,11 @@ def test_an_overconfident_posterior_is_not_calibrated(command, folder):
     page = (folder / "bench/benchmark-narrow.html").read_text()
     assert "narrow is not calibrated" in page
     assert "Seconds and memory: in n=20, epsilon=1. References:" in page
+    for panel, reason in (
+        ("calibration, multinomial", "narrow supports none of its cells"),
+        ("exact-inference, edge", "not part of the quick scale; add --scale full"),
+    ):
+        assert f"<li>{panel}: {reason}</li>" in page
     assert page.count("<figure id=") == 3
 
 
