@@ -1,5 +1,6 @@
 """Resolution of a store's study: lookup, trust check, and comparison with the store."""
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +11,10 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
 from pipeline.declare.method_files import MethodFile, read_records, stored_method
 from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
-from pipeline.declare.study import Study, differences
+from pipeline.declare.study import Study, differences, stored_codes
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
+from pipeline.store.layout.template import AUDITS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.recorded_goal import read_goal
@@ -105,13 +107,39 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
         yield file
 
 
-def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
-    """Raise `BadInputError` if the file of an added method has other code than a store records."""
-    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
+def _edited_methods(records: Sequence[Mapping[str, Any]], source: StudySource) -> Iterator[tuple[MethodFile, str]]:
+    """Yield the files of added methods with other code than the last record that has them, and the recorded hash."""
+    codes = {method["name"]: method["code"] for record in records for method in read_records(record)}
     for file in source.methods:
         recorded = codes.get(file.load().name, file.code)
         if recorded != file.code:
+            yield file, recorded
+
+
+def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
+    """Raise `BadInputError` if the code of an added method differs from that which computed its ok trials or audit."""
+    for file, recorded in _edited_methods([store.attributes, *store.sessions], source):
+        method = file.load().name
+        audits = json.loads(store.attributes.get(AUDITS, "{}"))
+        if _has_ok_trials(store, method) or any(method in by_method for by_method in audits.values()):
             raise _edited(store, file, recorded)
+
+
+def _has_ok_trials(store: ResultStore, method: str = "") -> bool:
+    """Return True if a trial of a store is ok, or one of a method that is named."""
+    from pipeline.store.datasets import open_panel  # slow import
+
+    if not store.complete:
+        return False
+    if not method:
+        return any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"])
+    for name, panel in store.spec["panels"].items():
+        if method in panel["method_order"]:
+            status = open_panel(store, name, lazy=True)["status"]
+            by = next(dim for dim in status.dims if status[dim].values.tolist() == panel["method_order"])
+            if (status.sel({by: method}) == Status.OK).any():
+                return True
+    return False
 
 
 def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputError:
@@ -124,12 +152,11 @@ def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputErro
 
 
 def accept_edited_methods(store: ResultStore, source: StudySource, study: Study, accept: bool) -> Study:
-    """Return a study with the stored hashes of the code of added methods; refuse other ones unless accepted."""
+    """Return a study with the stored hashes of the code of added methods; refuse edited ones unless accepted."""
     if not accept:
         _refuse_edited_methods(store, source)
-        return study
-    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
-    return replace(study, panels=tuple(panel.with_codes(codes) for panel in study.panels))
+    codes = {name: stored_codes(panel) for name, panel in store.spec["panels"].items()}
+    return replace(study, panels=tuple(panel.with_codes(codes.get(panel.name, {})) for panel in study.panels))
 
 
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
@@ -148,9 +175,9 @@ def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the code of a study file differs from that which computed the ok trials of a store."""
     record, now = _last_record(store), source.sha256
-    if now is None or not _is_edited(record, source) or not store.complete:
+    if now is None or not _is_edited(record, source):
         return
-    if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
+    if _has_ok_trials(store):
         named = "" if _has_run_recorded(store, source) else f"--study {shlex.quote(source.reference or '')} "
         of_run = " (run: without --study)" if named else ""
         recorded = record["study_file_sha256"]
@@ -162,9 +189,9 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
 
 
 def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Status, ...]:
-    """Return the statuses of failed trials if no session with the present study file has finished since its edit."""
+    """Return the statuses of failed trials if no session with the present files has finished since their last edit."""
     for record in reversed([store.attributes, *store.sessions]):
-        if _is_edited(record, source):
+        if _is_edited(record, source) or any(_edited_methods([record], source)):
             return FAILURES
         if "finished" in record and not record.get("repaired"):
             break

@@ -92,12 +92,13 @@ def plan_benchmark(
             raise BadInputError(unknown(f"study that accepts methods of kind {own.kind}", name, accepting))
     if reference is not None:
         _require_references(reference, folder, accepting)
-    runs, omitted, chosen = [], [], list(dict.fromkeys(studies or accepting))
+    runs: list[BenchmarkRun] = []
+    omitted: list[OmittedPanel] = []
+    chosen = list(dict.fromkeys(studies or accepting))
     for name in chosen:
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            run = _plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures)
-            runs.append(run)
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures))
         omitted += _omitted(name, own, kept, scale)
     if not runs:
         raise BadInputError(

@@ -37,9 +37,7 @@ def benchmark(
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
     file = find_method(method)
-    runs, omitted = plan_benchmark(
-        file, store, scale, reference, study or (), trials, seed, recompute, allow_failures
-    )
+    runs, omitted = plan_benchmark(file, store, scale, reference, study or (), trials, seed, recompute, allow_failures)
     own = file.load()
     page = Path(store, f"benchmark-{own.name}.html")
     require_own_page(page, store)

@@ -424,8 +424,15 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(command, fo
     assert sorted(path.name for path in folder.iterdir()) == ["mine.py"]
 
 
-def test_an_edited_method_is_refused(command, folder):
-    assert command(*OWN, "--study", "exact-inference")[0] == 0
+@pytest.mark.parametrize("options", [("20",), pytest.param(("120", "--recompute"), marks=pytest.mark.slow)])
+def test_an_edited_method_is_refused_once_it_has_ok_trials(command, folder, shipped_file, options):
+    words = *OWN, *EXACT, "--trials", *options
+    (folder / "mine.py").write_text(FILE.replace(".sample(rng, 400)", ".samples(rng, 400)"))
+    code, _, err = command(*words)
+    assert (code, "AttributeError" in err) == (3, True)
+    (folder / "mine.py").write_text(FILE)
+    assert command(*words)[0] == 0
+    assert command(*words)[0] == 0
     (folder / "mine.py").write_text(FILE.replace("400", "401"))
     code, _, err = command(*OWN)
     assert (code, err.count("\n")) == (2, 1)
