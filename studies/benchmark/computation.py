@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline import BadInputError, Panel, Scale, Study
 from pipeline.clusters.profiles import load_profile
-from pipeline.declare.method_files import MethodFile
+from pipeline.declare.method_files import MethodFile, read_records
 from pipeline.declare.panel import AddedMethod
 from pipeline.declare.source import find_study
 from pipeline.declare.study import differences
@@ -155,6 +155,7 @@ def _plan(
     recompute: bool,
     allow_failures: bool,
 ) -> BenchmarkRun:
+    _require_method(store_path(folder, name), file, folder)
     source = replace(find_study(name, MODULES), methods=(file,))
     declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
     values = dict(_values_in(declared, part, panels))
@@ -181,6 +182,17 @@ def _plan(
             values[dim] = {**values.get(dim, {}), panel: (own,)}
     plan = plan_run(source, store_path(folder, name), replace(options, values=values))
     return BenchmarkRun(name, own, plan, declared, references, not_shipped)
+
+
+def _require_method(path: str, file: MethodFile, folder: str) -> None:
+    """Raise BadInputError if a store has another added method."""
+    stored = read_records(ResultStore.open(path).attributes) if ResultStore.exists(path) else []
+    names, own = [record["name"] for record in stored], file.load().name
+    if names and own not in names:
+        raise BadInputError(
+            f"--store must be a folder of the benchmark of {own}, got {folder} with that of {', '.join(names)}; choose "
+            f"another --store, and for both on one page add --reference {folder} if it was computed with --recompute"
+        )
 
 
 def _shipped_references(study: Study, declared: Study) -> tuple[ShippedReferences | None, str]:

@@ -437,6 +437,9 @@ def test_an_edited_method_is_refused_once_it_has_ok_trials(command, folder, ship
     code, _, err = command(*OWN)
     assert (code, err.count("\n")) == (2, 1)
     assert "was edited" in err
+    code, _, err = command("benchmark", "mine.py:NARROW", *OWN[2:])
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--store must be a folder of the benchmark of narrow, got bench with that of mine; choose another" in err
     assert not (folder / "bench/calibration.zarr").exists()
 
 
