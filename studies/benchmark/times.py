@@ -19,14 +19,14 @@ from studies.benchmark.results import FitCost
 def measure_costs(
     run: BenchmarkRun, compared: ComparedPanel, announce: Callable[[str], None]
 ) -> dict[tuple[str, str, str], FitCost]:
-    """Return the costs of a fit by (study, panel, method), in the cell that the most methods support.
+    """Return the costs of a fit by (study, panel, method), in the cell of the own one that the most methods support.
 
     Methods of a store of references that this package does not have are omitted.
     """
     declared = next(panel for panel in run.panels if panel.name == compared.panel.name)
     panel = replace(declared, methods=tuple(m for m in declared.methods if m.name in compared.methods))
     study = replace(run.plan.study, panels=(panel,))
-    cell = _common_cell(panel)
+    cell = _common_cell(panel, run.own)
     # the last setting of each method
     settings = {s.method.name: s for k, s in enumerate(panel.settings()) if panel.applicable[cell, k]}
     label = ", ".join(format_values(panel.cells()[cell])) or ALL_DATA
@@ -40,7 +40,8 @@ def measure_costs(
     return costs
 
 
-def _common_cell(panel: Panel) -> int:
-    """Return the last of the cells with the most applicable settings."""
-    counts = panel.applicable.sum(axis=1)
+def _common_cell(panel: Panel, own: str) -> int:
+    """Return the last of those cells of the own method that have the most applicable settings."""
+    is_own = [setting.method.name == own for setting in panel.settings()]
+    counts = panel.applicable.sum(axis=1) * panel.applicable[:, is_own].any(axis=1)
     return int(np.flatnonzero(counts == counts.max())[-1])
