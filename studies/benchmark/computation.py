@@ -67,6 +67,7 @@ def plan_benchmark(
     seed: int | None = None,
     recompute: bool = False,
     allow_failures: bool = False,
+    time_limit: float | None = None,
 ) -> tuple[list[BenchmarkRun], list[OmittedPanel]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
 
@@ -98,7 +99,8 @@ def plan_benchmark(
     for name in chosen:
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            runs.append(_plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures))
+            limits = allow_failures, time_limit
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials, seed, recompute, *limits))
         omitted += _omitted(name, own, kept, scale)
     if not runs:
         raise BadInputError(
@@ -154,6 +156,7 @@ def _plan(
     seed: int | None,
     recompute: bool,
     allow_failures: bool,
+    time_limit: float | None,
 ) -> BenchmarkRun:
     _require_method(store_path(folder, name), file, folder)
     source = replace(find_study(name, MODULES), methods=(file,))
@@ -167,6 +170,7 @@ def _plan(
         values=values,
         cluster=load_profile(None),
         allow_failures=allow_failures,
+        time_limit=time_limit,
     )
     configured = declared.configure(options.trials, seed, panels, values, check=False)
     references: ResultStore | ShippedReferences | None = None

@@ -21,6 +21,7 @@ from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
 
 FILE = """
+import time
 from mechanisms.inference.exact_posterior import exact_posterior
 from studies import OwnMethod
 
@@ -36,12 +37,18 @@ def failing(rng, model, prior, y):
         raise RuntimeError("no convergence")
     return exact(rng, model, prior, y)
 
+def hanging(rng, model, prior, y):
+    if y[0] > model.n / 2:
+        time.sleep(60)
+    return exact(rng, model, prior, y)
+
 def is_binomial(cell):
     return cell["family"] == "binomial"
 
 METHOD = OwnMethod("mine", "posterior", exact, is_binomial, note="The exact posterior.")
 NARROW = OwnMethod("narrow", "posterior", narrow, is_binomial)
 FAILING = OwnMethod("failing", "posterior", failing, is_binomial)
+HANGING = OwnMethod("hanging", "posterior", hanging, is_binomial)
 NOWHERE = OwnMethod("nowhere", "posterior", exact, lambda cell: False)
 TAKEN = OwnMethod("naive", "posterior", exact, is_binomial)
 """
@@ -169,6 +176,13 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
     failed = int(rows_of(out)[0][-1])
     assert 50 < failed < 200
     assert f"{250 - failed} trials of failing are ok, {failed} failed." in out
+
+
+@pytest.mark.slow
+def test_trials_beyond_a_time_limit_fail_and_no_seconds_are_measured(command, shipped_file):
+    code, out, _ = command("benchmark", "mine.py:HANGING", *OWN[2:], *EXACT, "--trials", "3", "--time-limit", "3")
+    row = rows_of(out)[0]
+    assert (code, int(row[-1]) in (1, 2), "kB" in "".join(row)) == (1, True, False)
 
 
 @pytest.mark.slow
@@ -414,6 +428,7 @@ def test_a_reference_that_does_not_fit_is_refused(command, capsys, folder, chang
         (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
         (("mine.py", "--recompute", "--reference", "x"), "--recompute cannot be combined with --reference; omit one"),
         (("mine.py", "--trials", "0"), "trials must be"),
+        (("mine.py", "--time-limit", "0"), "the time limit of a block must be > 0 seconds, got 0.0"),
         (("mine.py", "--store", "s3://bucket/bench"), "--store must be a local folder for stores and a page"),
     ],
 )
@@ -497,4 +512,6 @@ def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatc
     assert "Seconds and memory: in n=1000, epsilon=1, records=own, track=pure" in page  # not for 10 records
     assert re.search(r"normal-covariates</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d", page)
     assert "Calibration is not tested: the data of this panel are not drawn from the assumed model" in page
-    assert re.search(r"my_regression</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page)
+    assert re.search(
+        r"my_regression</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page
+    )
