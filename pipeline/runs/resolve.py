@@ -1,5 +1,6 @@
 """Resolution of a store's study: lookup, trust check, and comparison with the store."""
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +9,12 @@ from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
-from pipeline.declare.method_files import METHODS, MethodFile, read_records, stored_method
+from pipeline.declare.method_files import MethodFile, read_records, stored_method
 from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
-from pipeline.declare.study import Study, differences
+from pipeline.declare.study import Study, differences, stored_codes
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
+from pipeline.store.layout.template import AUDITS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.recorded_goal import read_goal
@@ -93,7 +95,8 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
     Files that the user has not named are not imported. An edited one is accepted if the user has run its recorded code.
     """
     by_name = {file.load().name: file for file in named}
-    for record in _last_methods(store):
+    last = _last_methods(_history(store))
+    for record in (last[method["name"]] for method in read_records(store.attributes)):
         if record["name"] in by_name:
             yield by_name[record["name"]]
             continue
@@ -111,13 +114,39 @@ def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edit
         yield file
 
 
-def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
-    """Raise `BadInputError` if the file of an added method has other code than a store records."""
-    codes = {record["name"]: record["code"] for record in _last_methods(store)}
+def _edited_methods(records: Sequence[Mapping[str, Any]], source: StudySource) -> Iterator[tuple[MethodFile, str]]:
+    """Yield the files of added methods with other code than the last record that has them, and the recorded hash."""
+    codes = {name: method["code"] for name, method in _last_methods(records).items()}
     for file in source.methods:
         recorded = codes.get(file.load().name, file.code)
         if recorded != file.code:
+            yield file, recorded
+
+
+def _refuse_edited_methods(store: ResultStore, source: StudySource) -> None:
+    """Raise `BadInputError` if the code of an added method differs from that which computed its ok trials or audit."""
+    for file, recorded in _edited_methods(_history(store), source):
+        method = file.load().name
+        audits = json.loads(store.attributes.get(AUDITS, "{}"))
+        if _has_ok_trials(store, method) or any(method in by_method for by_method in audits.values()):
             raise _edited(store, file, recorded)
+
+
+def _has_ok_trials(store: ResultStore, method: str = "") -> bool:
+    """Return True if a trial of a store is ok, or one of a method that is named."""
+    from pipeline.store.datasets import open_panel  # slow import
+
+    if not store.complete:
+        return False
+    if not method:
+        return any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"])
+    for name, panel in store.spec["panels"].items():
+        if method in panel["method_order"]:
+            status = open_panel(store, name, lazy=True)["status"]
+            by = next(dim for dim in status.dims if status[dim].values.tolist() == panel["method_order"])
+            if (status.sel({by: method}) == Status.OK).any():
+                return True
+    return False
 
 
 def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputError:
@@ -130,24 +159,26 @@ def _edited(store: ResultStore, file: MethodFile, recorded: str) -> BadInputErro
 
 
 def accept_edited_methods(store: ResultStore, source: StudySource, study: Study, accept: bool) -> Study:
-    """Return a study with the stored hashes of the code of added methods; refuse other ones unless accepted."""
+    """Return a study with the stored hashes of the code of added methods; refuse edited ones unless accepted."""
     if not accept:
         _refuse_edited_methods(store, source)
-        return study
-    codes = {record["name"]: record["code"] for record in read_records(store.attributes)}
-    return replace(study, panels=tuple(panel.with_codes(codes) for panel in study.panels))
+    codes = {name: stored_codes(panel) for name, panel in store.spec["panels"].items()}
+    return replace(study, panels=tuple(panel.with_codes(codes.get(panel.name, {})) for panel in study.panels))
 
 
-def _last_methods(store: ResultStore) -> list[dict[str, str]]:
-    """Return the records of the added methods of a store in its last session, or else in its root."""
-    history = [store.attributes, *store.sessions]
-    return read_records(next((record for record in reversed(history) if METHODS in record), {}))
+def _last_methods(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return name -> method in the last record that has it."""
+    return {method["name"]: method for record in records for method in read_records(record)}
+
+
+def _history(store: ResultStore) -> list[Mapping[str, Any]]:
+    """Return the attributes of the root, and the records of all sessions."""
+    return [store.attributes, *store.sessions]
 
 
 def _last_record(store: ResultStore) -> Mapping[str, Any]:
     """Return the last record of a store that has the hashes of a study file, or an empty mapping."""
-    history = [store.attributes, *store.sessions]
-    return next((record for record in reversed(history) if "study_code_sha256" in record), {})
+    return next((record for record in reversed(_history(store)) if "study_code_sha256" in record), {})
 
 
 def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
@@ -157,9 +188,7 @@ def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
 
 def is_recorded(store: ResultStore, source: StudySource) -> bool:
     """Return True if the last session of a store, or its root, has the present code of a study and its methods."""
-    codes = {record["name"]: record["code"] for record in _last_methods(store)}
-    are_methods = all(codes.get(file.load().name) == file.code for file in source.methods)
-    return are_methods and not _is_edited(_last_record(store), source)
+    return not (_is_edited(_last_record(store), source) or any(_edited_methods(_history(store), source)))
 
 
 def _edited_files(store: ResultStore, source: StudySource) -> str:
@@ -171,9 +200,9 @@ def _edited_files(store: ResultStore, source: StudySource) -> str:
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
     """Raise `BadInputError` if the code of a study file differs from that which computed the ok trials of a store."""
     record, now = _last_record(store), source.code_sha256
-    if now is None or not _is_edited(record, source) or not store.complete:
+    if now is None or not _is_edited(record, source):
         return
-    if any(count_by_status(store, panel)[Status.OK] for panel in store.spec["panels"]):
+    if _has_ok_trials(store):
         named = "" if _has_run_recorded(store, source) else f"--study {shlex.quote(source.reference or '')} "
         of_run = " (run: without --study)" if named else ""
         recorded = record["study_code_sha256"]
@@ -185,9 +214,9 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
 
 
 def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Status, ...]:
-    """Return the statuses of failed trials if no session with the present study file has finished since its edit."""
-    for record in reversed([store.attributes, *store.sessions]):
-        if _is_edited(record, source):
+    """Return the statuses of failed trials if no session with the present files has finished since their last edit."""
+    for record in reversed(_history(store)):
+        if _is_edited(record, source) or any(_edited_methods([record], source)):
             return FAILURES
         if "finished" in record and not record.get("repaired"):
             break

@@ -16,6 +16,9 @@ from pipeline.results.conversions import stored_audits
 from studies.benchmark.method_summary import MethodSummary
 from studies.styles import not_private
 
+ALL_DATA = "all data"
+"""Label of the cell of a panel without factors."""
+
 
 @dataclass(frozen=True)
 class ComparedPanel:
@@ -69,8 +72,8 @@ class ComparedPanel:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Cells as text; "all data" in a panel with one cell."""
-        return [", ".join(format_values(cell)) or "all data" for cell in self.cells]
+        """Cells as text."""
+        return [", ".join(format_values(cell)) or ALL_DATA for cell in self.cells]
 
     @cached_property
     def data_groups(self) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pipeline import BadInputError, Panel, Scale, Study
 from pipeline.clusters.profiles import load_profile
-from pipeline.declare.method_files import MethodFile
+from pipeline.declare.method_files import MethodFile, read_records
 from pipeline.declare.panel import AddedMethod
 from pipeline.declare.source import find_study
 from pipeline.declare.study import differences
@@ -22,6 +22,15 @@ from studies.benchmark.shipped import ShippedReferences, criteria_of, data_of, r
 from studies.folders import store_path
 
 BenchmarkScale = Literal["quick", "full"]
+
+
+@dataclass(frozen=True)
+class OmittedPanel:
+    """Panel that accepts a method, but is not part of its benchmark."""
+
+    study: str
+    panel: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,15 @@ def plan_benchmark(
     seed: int | None = None,
     recompute: bool = False,
     allow_failures: bool = False,
-) -> tuple[list[BenchmarkRun], list[str]]:
+    time_limit: float | None = None,
+) -> tuple[list[BenchmarkRun], list[OmittedPanel]]:
     """Return the runs of a method in all studies, or in named ones, that accept its kind; nothing is written.
 
     Other methods are read from the stores of the folder `reference`, or from the shipped references. They are computed
     if `recompute` is true, and in studies whose shipped references do not fit. With another `seed`, shipped references
     are not paired.
 
-    Return also the names of the studies in which the method supports no cell at this scale.
+    Return also the panels of these studies that accept the kind and are omitted.
     """
     if not is_local(normalise_location(folder)) or holds_root(folder):
         raise BadInputError(
@@ -83,20 +93,36 @@ def plan_benchmark(
             raise BadInputError(unknown(f"study that accepts methods of kind {own.kind}", name, accepting))
     if reference is not None:
         _require_references(reference, folder, accepting)
-    runs, without_cell = [], []
-    for name in dict.fromkeys(studies or accepting):
+    runs: list[BenchmarkRun] = []
+    omitted: list[OmittedPanel] = []
+    chosen = list(dict.fromkeys(studies or accepting))
+    for name in chosen:
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
-            run = _plan(name, file, kept, folder, scale, reference, trials, seed, recompute, allow_failures)
-            runs.append(run)
-        else:
-            without_cell.append(name)
+            limits = allow_failures, time_limit
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials, seed, recompute, *limits))
+        omitted += _omitted(name, own, kept, scale)
     if not runs:
         raise BadInputError(
-            f"{own.name} must support a cell of {' or '.join(without_cell)} at {scale} scale, got none; change its "
+            f"{own.name} must support a cell of {' or '.join(chosen)} at {scale} scale, got none; change its "
             "function supports"
         )
-    return runs, without_cell
+    return runs, omitted
+
+
+def _omitted(name: str, own: AddedMethod, kept: Collection[str], scale: BenchmarkScale) -> Iterator[OmittedPanel]:
+    """Yield the panels of a study that accept a method and are not kept, with the reason."""
+    at_scale = {panel.name for panel in _at_scale(STUDIES[name], scale).panels}
+    for panel in STUDIES[name].panels:
+        if own.kind not in panel.accepts or panel.name in kept:
+            continue
+        if not _supports(panel, own):
+            reason = f"{own.name} supports none of its cells"
+        elif panel.name in at_scale:
+            reason = f"{own.name} supports none of its cells at {scale} scale"
+        else:
+            reason = f"not part of the {scale} scale; add --scale full"
+        yield OmittedPanel(name, panel.name, reason)
 
 
 def _kinds(study: Study) -> set[str]:
@@ -130,7 +156,9 @@ def _plan(
     seed: int | None,
     recompute: bool,
     allow_failures: bool,
+    time_limit: float | None,
 ) -> BenchmarkRun:
+    _require_method(store_path(folder, name), file, folder)
     source = replace(find_study(name, MODULES), methods=(file,))
     declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
     values = dict(_values_in(declared, part, panels))
@@ -142,6 +170,7 @@ def _plan(
         values=values,
         cluster=load_profile(None),
         allow_failures=allow_failures,
+        time_limit=time_limit,
     )
     configured = declared.configure(options.trials, seed, panels, values, check=False)
     references: ResultStore | ShippedReferences | None = None
@@ -157,6 +186,17 @@ def _plan(
             values[dim] = {**values.get(dim, {}), panel: (own,)}
     plan = plan_run(source, store_path(folder, name), replace(options, values=values))
     return BenchmarkRun(name, own, plan, declared, references, not_shipped)
+
+
+def _require_method(path: str, file: MethodFile, folder: str) -> None:
+    """Raise BadInputError if a store has another added method."""
+    stored = read_records(ResultStore.open(path).attributes) if ResultStore.exists(path) else []
+    names, own = [record["name"] for record in stored], file.load().name
+    if names and own not in names:
+        raise BadInputError(
+            f"--store must be a folder of the benchmark of {own}, got {folder} with that of {', '.join(names)}; choose "
+            f"another --store, and for both on one page add --reference {folder} if it was computed with --recompute"
+        )
 
 
 def _shipped_references(study: Study, declared: Study) -> tuple[ShippedReferences | None, str]:

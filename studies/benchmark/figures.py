@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Figure
+from studies.benchmark.compared_panel import ALL_DATA
 from studies.benchmark.results import BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import LEVEL
 from studies.figures import Axis, Chart, Plot
@@ -43,8 +44,8 @@ def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
         figure(
             "cost",
             "Accuracy against cost",
-            "Relative loss, averaged over cells, against the seconds per fit on this machine; methods that are not "
-            "calibrated are included.",
+            "Relative loss, averaged over cells, against the seconds per fit in one cell on this machine; methods that "
+            "are not calibrated are included.",
             lambda panel: _against_cost(panel, styles),
         ),
     )
@@ -69,10 +70,9 @@ def _ratios_of_distances(result: MethodResult) -> tuple[np.ndarray, np.ndarray] 
 
 
 def _relative_losses(result: MethodResult) -> tuple[np.ndarray, np.ndarray] | None:
-    if result.relative is None or not np.isfinite(result.relative.log).any():
+    if result.relative is None or not result.relative.n_cells:
         return None
-    ratios = np.exp(result.relative.log)
-    return ratios, ratios * result.relative.error
+    return result.relative.ratio, result.relative.error
 
 
 def _by_cell(
@@ -92,7 +92,7 @@ def _by_cell(
         {name: (dims, array.reshape(*sizes.values(), -1)) for name, array in zip(names, arrays, strict=True)},
         {**compared.coordinates, "method": compared.coordinate},
     )
-    ds = ds.assign_coords(data=["all data"]) if not compared.coordinates else ds
+    ds = ds.assign_coords(data=[ALL_DATA]) if not compared.coordinates else ds
     varying = [dim for dim, size in sizes.items() if size > 1]
     numeric = [dim for dim in varying if np.issubdtype(ds[dim].dtype, np.number)]
     over = next(iter([*numeric, *varying, *sizes]))
@@ -112,17 +112,16 @@ def _against_cost(panel: PanelResult, styles: Styles) -> list[Plot]:
     timed = [
         result
         for result in panel.methods
-        if result.relative is not None and np.isfinite(result.relative.mean_log) and result.cost.seconds > 0
+        if result.relative is not None and np.isfinite(result.relative.mean) and result.cost.seconds > 0
     ]
     if not timed:
         return []
-    ratios = [math.exp(result.relative.mean_log) for result in timed if result.relative is not None]
     return plot_against_cost(
         panel.compared.title,
         panel.compared.coordinate.isel(method=[panel.methods.index(result) for result in timed]),
         [result.cost.seconds for result in timed],
-        ratios,
-        [ratio * result.relative.mean_error for ratio, result in zip(ratios, timed, strict=True) if result.relative],
+        [result.relative.mean for result in timed if result.relative is not None],
+        [result.relative.mean_error for result in timed if result.relative is not None],
         styles,
         Axis(f"relative loss ({panel.loss})", covers=(1.0,)),
         across={"level": 1.0},

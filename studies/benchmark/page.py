@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from pipeline.declare.panel import AddedMethod
 from pipeline.errors import BadInputError, counted, verb
+from studies.benchmark.computation import OmittedPanel
 from studies.benchmark.figures import figures_of
 from studies.benchmark.results import BenchmarkResults
 from studies.benchmark.tables import (
@@ -28,6 +29,7 @@ def write_benchmark(
     method: AddedMethod,
     output: str | os.PathLike[str],
     folder: str,
+    omitted: Sequence[OmittedPanel],
     provenance: Provenance,
 ) -> None:
     """Write the page of a benchmark whose stores are in a folder."""
@@ -48,6 +50,7 @@ def write_benchmark(
             guarantee=state_guarantee(results, method),
             figures=figures,
             has_origins=True,
+            omitted=omitted,
             ranks=[tabulate_ranks(panel) for panel in results.panels],
             worst=list_worst(results),
             undecided=list_undecided(results),

@@ -103,17 +103,17 @@ class PanelResult:
     @cached_property
     def ranked(self) -> list[MethodResult]:
         """Admitted methods that have a relative loss, the smallest first."""
-        having = [result for result in self.methods if result.relative and np.isfinite(result.relative.mean_log)]
-        return sorted((result for result in having if result.is_admitted), key=_mean_log)
+        having = [result for result in self.methods if result.relative and np.isfinite(result.relative.mean)]
+        return sorted((result for result in having if result.is_admitted), key=_mean_ratio)
 
     def rank(self, result: MethodResult) -> str:
         """Return the rank of a method, such as "2 of 5"; empty for methods that have none."""
         return f"{self.ranked.index(result) + 1} of {len(self.ranked)}" if result in self.ranked else ""
 
 
-def _mean_log(result: MethodResult) -> float:
+def _mean_ratio(result: MethodResult) -> float:
     assert result.relative is not None
-    return result.relative.mean_log
+    return result.relative.mean
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,7 @@ class FitCost:
 
     seconds: float = math.nan
     peak: int | None = None  # traced peak memory in bytes; None if it is not known
+    cell: str = ""  # in which it was measured
 
 
 Costs = Mapping[tuple[str, str, str], FitCost]

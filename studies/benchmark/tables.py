@@ -20,13 +20,13 @@ from studies.styles import label_method
 from studies.tables import PageTable, plus_minus
 
 HEADS = (
-    "rank", "calibration", "relative loss", "coverage", "s per fit", "peak memory", "relative width", "distance",
-    "failed",
+    "rank", "calibration", "relative loss", "coverage", "s per fit (one cell)", "peak memory (one cell)",
+    "relative width", "distance", "failed",
 )  # fmt: skip
 """Columns of the ranks of methods, after those that name the row."""
 
 _N_WORST = 5
-_CRITICAL = 3.3  # standard errors of a log ratio from which a method is better or worse, two-sided level 1e-3
+_CRITICAL = 3.3  # standard errors of a ratio from 1 from which a method is better or worse, two-sided level 1e-3
 _MOST_TRIALS = 10**7  # numbers of trials beyond which a comparison is a tie
 
 
@@ -47,11 +47,12 @@ def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
 
 
 def show_ratio(relative: RelativeLoss | None) -> str:
-    """Return the geometric mean of relative losses with its error, or an empty string."""
-    if relative is None or not np.isfinite(relative.mean_log):
+    """Return the mean of relative losses with its error, and the number of cells unless all have one."""
+    if relative is None or not relative.n_cells:
         return ""
-    ratio = math.exp(relative.mean_log)
-    return plus_minus(ratio, ratio * relative.mean_error)
+    n_all = len(relative.ratio)
+    cells = f" ({relative.n_cells:,} of {counted(n_all, 'cell')})" if relative.n_cells < n_all else ""
+    return plus_minus(relative.mean, relative.mean_error) + cells
 
 
 def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -80,7 +81,8 @@ def tabulate_ranks(panel: PanelResult) -> PageTable:
     measures = {"Loss": panel.loss, "Distance": compared.criteria.distance}
     stated = [f"{role}: {compared.describe(name)}." for role, name in measures.items() if compared.has(name)]
     untested = [_UNTESTED] if compared.criteria.uniform and not compared.uniform else []
-    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, f"References: {compared.origin}."])
+    measured = [f"Seconds and memory: in {cell}." for cell in {result.cost.cell for result in panel.methods} if cell]
+    caption = " ".join([f"{compared.panel.meaning}.", *stated, *untested, *measured, f"References: {compared.origin}."])
     return PageTable(compared.title, caption, ("method", *HEADS, "cells"), rows)
 
 
@@ -109,10 +111,9 @@ def tabulate_cells(panel: PanelResult) -> PageTable:
 
 
 def _show_cell(relative: RelativeLoss | None, cell: int) -> str:
-    if relative is None or not np.isfinite(relative.log[cell]):
+    if relative is None or not np.isfinite(relative.ratio[cell]):
         return ""
-    ratio = math.exp(relative.log[cell])
-    return plus_minus(ratio, ratio * relative.error[cell])
+    return plus_minus(float(relative.ratio[cell]), float(relative.error[cell]))
 
 
 def list_worst(results: BenchmarkResults) -> PageTable:
@@ -125,21 +126,21 @@ def list_worst(results: BenchmarkResults) -> PageTable:
         for test, adjusted in tests[:_N_WORST]
     ]  # fmt: skip
     losses = sorted(_losses(results), key=lambda cell: -cell[2])
-    for panel, k, log_ratio, _ in losses[:_N_WORST]:
+    for panel, k, ratio, _ in losses[:_N_WORST]:
         where = f"{panel.compared.title}, {panel.compared.labels[k]}"
-        if log_ratio > 0:
+        if ratio > 1.0:
             rows.append((where, f"relative loss ({panel.loss})", _show_cell(panel.own.relative, k), ""))
     heads = ("cell", "criterion", "result", "adjusted p-value")
     return PageTable("Worst cells", f"Up to {_N_WORST} cells per criterion, the worst first.", heads, rows, (0,))
 
 
 def _losses(results: BenchmarkResults) -> Iterator[tuple[PanelResult, int, float, float]]:
-    """Yield the cells in which the own method has a relative loss: panel, cell, its logarithm and error."""
+    """Yield the cells in which the own method has a relative loss: panel, cell, its value and error."""
     for panel in results.panels:
         relative = panel.own.relative
         if relative is not None:
-            for k in np.flatnonzero(np.isfinite(relative.log) & (relative.error > 0)):
-                yield panel, int(k), float(relative.log[k]), float(relative.error[k])
+            for k in np.flatnonzero(np.isfinite(relative.ratio) & (relative.error > 0)):
+                yield panel, int(k), float(relative.ratio[k]), float(relative.error[k])
 
 
 def list_undecided(results: BenchmarkResults) -> PageTable:
@@ -153,12 +154,12 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
             needed = math.ceil(trials_to_detect(LARGE_DEVIATION, n_tests) / n_cells)
             found = f"only deviations of {own.detectable:.2f} or more would be detected"
             rows.append((name, f"calibrated to {LARGE_DEVIATION}?", found, f"{needed:,}"))
-    for panel, k, log_ratio, error in _losses(results):
-        if abs(log_ratio) >= _CRITICAL * error:
+    for panel, k, ratio, error in _losses(results):
+        if abs(ratio - 1.0) >= _CRITICAL * error:
             continue
         assert panel.own.relative is not None
         # own trials reduce the rest of the squared error
-        fixed, tolerated = panel.own.relative.fixed[k] ** 2, max(abs(log_ratio) / _CRITICAL, 1e-12) ** 2
+        fixed, tolerated = panel.own.relative.fixed[k] ** 2, max(abs(ratio - 1.0) / _CRITICAL, 1e-12) ** 2
         is_possible = tolerated > fixed
         n_trials = panel.own.relative.n[k] * (error**2 - fixed) / (tolerated - fixed) if is_possible else math.inf
         where = f"{panel.compared.title}, {panel.compared.labels[k]}"

@@ -7,7 +7,16 @@ import typer
 
 from pipeline.declare.method_files import find_method
 from pipeline.errors import command
-from studies.commands.options import AllowFailures, Seed, Trials, argument, option, path_word, require_persistent
+from studies.commands.options import (
+    AllowFailures,
+    Seed,
+    TimeLimit,
+    Trials,
+    argument,
+    option,
+    path_word,
+    require_persistent,
+)
 from studies.output import ERRORS, fail, print_table, say, writing
 
 _SCALE = "quick, or full: all trials and values of the studies."
@@ -24,6 +33,7 @@ def benchmark(
     study: Annotated[list[str] | None, option("STUDY", "Only this study; may be repeated.")] = None,
     trials: Trials = None,
     seed: Seed = None,
+    time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
 ) -> None:
     """Rank your method among others, in all studies of its kind.
@@ -37,13 +47,14 @@ def benchmark(
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
     file = find_method(method)
-    runs, without_cell = plan_benchmark(
-        file, store, scale, reference, study or (), trials, seed, recompute, allow_failures
+    runs, omitted = plan_benchmark(
+        file, store, scale, reference, study or (), trials, seed, recompute, allow_failures, time_limit
     )
     own = file.load()
     page = Path(store, f"benchmark-{own.name}.html")
     require_own_page(page, store)
-    for name in without_cell:
+    computed = {run.name for run in runs}
+    for name in dict.fromkeys(panel.study for panel in omitted if panel.study not in computed):
         say(f"{own.name} supports no cell of {name} at {scale} scale")
     for run in runs:
         if run.not_shipped:
@@ -56,6 +67,7 @@ def benchmark(
             ("--reference", reference),
             ("--trials", trials),
             ("--seed", seed),
+            ("--time-limit", time_limit),
             *(("--study", name) for name in study or ()),
         ]
         repeated = [word for name, value in words if value is not None for word in (name, value)]
@@ -64,7 +76,7 @@ def benchmark(
         fail(f"committed blocks are kept; continue with: {again}", 130)
         raise typer.Exit(130) from None
     with writing(page):
-        write_benchmark(results, own, page, store, describe_runs(runs))
+        write_benchmark(results, own, page, store, omitted, describe_runs(runs))
     print_table(*list_own_ranks(results))
     for text in (state_verdict(results), state_failures(results), state_sensitivity(results)):
         say(text)

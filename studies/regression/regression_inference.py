@@ -217,7 +217,7 @@ STUDY = Study(
         trials=30,
         panels=("calibration", "one-feature", "real-two"),
         values={
-            "n": {"calibration": (10,), "one-feature": (100, 1_000, 10_000)},
+            "n": {"calibration": (10, 1_000), "one-feature": (100, 1_000, 10_000)},
             "epsilon": {"one-feature": (1.0,), "real-two": (1.0,)},
             "track": {"calibration": ("pure",)},
             "records": {"one-feature": ("inside",)},

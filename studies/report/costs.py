@@ -44,7 +44,7 @@ def tabulate_costs(costs: Costs, peaks: Mapping[str, Mapping[str, int]]) -> list
         "without memory of compiled code and of other programs. It is measured in as far as that takes less than 1.5 % "
         "of the time of a session."
     )
-    heads = ("panel", "method", "evaluations", "s per evaluation", "s in all", "peak memory")
+    heads = ("panel", "method", "evaluations", "mean s per evaluation", "s in all", "peak memory (last cell)")
     return [(PageTable("costs", meaning, heads, rows), 2)] if rows else []
 
 

@@ -21,6 +21,7 @@ from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
 
 FILE = """
+import time
 from mechanisms.inference.exact_posterior import exact_posterior
 from studies import OwnMethod
 
@@ -36,12 +37,18 @@ def failing(rng, model, prior, y):
         raise RuntimeError("no convergence")
     return exact(rng, model, prior, y)
 
+def hanging(rng, model, prior, y):
+    if y[0] > model.n / 2:
+        time.sleep(60)
+    return exact(rng, model, prior, y)
+
 def is_binomial(cell):
     return cell["family"] == "binomial"
 
 METHOD = OwnMethod("mine", "posterior", exact, is_binomial, note="The exact posterior.")
 NARROW = OwnMethod("narrow", "posterior", narrow, is_binomial)
 FAILING = OwnMethod("failing", "posterior", failing, is_binomial)
+HANGING = OwnMethod("hanging", "posterior", hanging, is_binomial)
 NOWHERE = OwnMethod("nowhere", "posterior", exact, lambda cell: False)
 TAKEN = OwnMethod("naive", "posterior", exact, is_binomial)
 """
@@ -119,9 +126,16 @@ def test_an_overconfident_posterior_is_not_calibrated(command, folder):
     for study in ("calibration, binomial (", "exact-inference, binomial ("):
         assert study in out
     assert [row[2] for row in rows_of(out)] == ["not calibrated", "not calibrated"]  # without a rank
+    assert "s per fit (one cell)  peak memory (one cell)" in out
     assert out.splitlines()[-1] == "page: bench/benchmark-narrow.html"
     page = (folder / "bench/benchmark-narrow.html").read_text()
     assert "narrow is not calibrated" in page
+    assert "Seconds and memory: in n=20, epsilon=1. References:" in page
+    for panel, reason in (
+        ("calibration, multinomial", "narrow supports none of its cells"),
+        ("exact-inference, edge", "not part of the quick scale; add --scale full"),
+    ):
+        assert f"<li>{panel}: {reason}</li>" in page
     assert page.count("<figure id=") == 3
 
 
@@ -165,6 +179,13 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
 
 
 @pytest.mark.slow
+def test_trials_beyond_a_time_limit_fail_and_no_seconds_are_measured(command, shipped_file):
+    code, out, _ = command("benchmark", "mine.py:HANGING", *OWN[2:], *EXACT, "--trials", "3", "--time-limit", "3")
+    row = rows_of(out)[0]
+    assert (code, int(row[-1]) in (1, 2), "kB" in "".join(row)) == (1, True, False)
+
+
+@pytest.mark.slow
 def test_shipped_references_are_not_computed_again_and_recompute_computes_them(command, capsys, folder):
     ship()
     capsys.readouterr()
@@ -205,7 +226,7 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
             assert stored.mean(measure) == pytest.approx(read.mean(measure), abs=0, rel=0, nan_ok=True)
         for relative in ("relative", "relative_width"):
             of_store, of_file = getattr(stored, relative), getattr(read, relative)
-            np.testing.assert_allclose(of_file.log, of_store.log, rtol=1e-12, atol=1e-6)
+            np.testing.assert_allclose(of_file.ratio, of_store.ratio, rtol=1e-12, atol=1e-6)
             assert (of_file.mean_error > 0) == (of_store.mean_error > 0)
 
 
@@ -278,7 +299,7 @@ def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(fold
     for relative in ("relative", "relative_width"):
         for expected, result in zip(of_store.methods, of_file.methods, strict=True):
             pair = getattr(expected, relative), getattr(result, relative)
-            for name in ("log", "error", "mean_log", "mean_error", "n", "fixed"):
+            for name in ("ratio", "error", "mean", "mean_error", "n", "fixed"):
                 np.testing.assert_allclose(*(getattr(value, name) for value in pair), rtol=1e-5, atol=1e-6)
     assert of_file.own.relative_width.n.tolist() == [60]
 
@@ -407,6 +428,7 @@ def test_a_reference_that_does_not_fit_is_refused(command, capsys, folder, chang
         (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
         (("mine.py", "--recompute", "--reference", "x"), "--recompute cannot be combined with --reference; omit one"),
         (("mine.py", "--trials", "0"), "trials must be"),
+        (("mine.py", "--time-limit", "0"), "the time limit of a block must be > 0 seconds, got 0.0"),
         (("mine.py", "--store", "s3://bucket/bench"), "--store must be a local folder for stores and a page"),
     ],
 )
@@ -417,12 +439,22 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(command, fo
     assert sorted(path.name for path in folder.iterdir()) == ["mine.py"]
 
 
-def test_an_edited_method_is_refused(command, folder):
-    assert command(*OWN, "--study", "exact-inference")[0] == 0
+@pytest.mark.parametrize("options", [("20",), pytest.param(("120", "--recompute"), marks=pytest.mark.slow)])
+def test_an_edited_method_is_refused_once_it_has_ok_trials(command, folder, shipped_file, options):
+    words = *OWN, *EXACT, "--trials", *options
+    (folder / "mine.py").write_text(FILE.replace(".sample(rng, 400)", ".samples(rng, 400)"))
+    code, _, err = command(*words)
+    assert (code, "AttributeError" in err) == (3, True)
+    (folder / "mine.py").write_text(FILE)
+    assert command(*words)[0] == 0
+    assert command(*words)[0] == 0
     (folder / "mine.py").write_text(FILE.replace("400", "401"))
     code, _, err = command(*OWN)
     assert (code, err.count("\n")) == (2, 1)
     assert "was edited" in err
+    code, _, err = command("benchmark", "mine.py:NARROW", *OWN[2:])
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--store must be a folder of the benchmark of narrow, got bench with that of mine; choose another" in err
     assert not (folder / "bench/calibration.zarr").exists()
 
 
@@ -457,7 +489,7 @@ def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, mo
 def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatch):
     tables = {"k": (10,), "epsilon": (1.0,), "noise": ("geometric",), "algorithm": ("tree", "naive")}
     regressions = {
-        "n": {"calibration": (10,), "one-feature": (1_000,)},
+        "n": {"calibration": (10, 1_000), "one-feature": (1_000,)},
         "epsilon": {"one-feature": (1.0,)},
         "track": ("pure",),
         "records": {"one-feature": ("inside",)},
@@ -474,9 +506,12 @@ def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatc
     assert (code, "20 trials of my_table are ok, 0 failed." in out) == (0, True)
     assert re.search(r"noisy-tables +mechanisms +2 of 3 +undecided +1\.\d+ ± 0\.\d+ ", out)
     code, out, _ = command("benchmark", "my_regression.py", "--store", "regression")
-    assert code == 1  # the example is not calibrated for 10 records
-    assert re.search(r"regression-inference +calibration +not calibrated ", out)
+    assert (code, "60 trials of my_regression are ok, 0 failed." in out) == (0, True)  # it does not support 10 records
+    assert re.search(r"regression-inference +calibration +(2 of 2 +)?undecided ", out)
     page = Path("regression/benchmark-my_regression.html").read_text()
-    assert re.search(r"normal-covariates</th><td[^>]*>1 of 1</td><td[^>]*>not tested</td><td[^>]*>1</td>", page)
+    assert "Seconds and memory: in n=1000, epsilon=1, records=own, track=pure" in page  # not for 10 records
+    assert re.search(r"normal-covariates</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d", page)
     assert "Calibration is not tested: the data of this panel are not drawn from the assumed model" in page
-    assert re.search(r"my_regression</th><td[^>]*></td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page)
+    assert re.search(
+        r"my_regression</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d\.\d+ ± 0\.\d+</td>", page
+    )

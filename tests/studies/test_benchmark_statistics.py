@@ -1,7 +1,5 @@
 """Tests of the statistics of benchmarks: adjusted tests of calibration, and paired relative losses."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +7,7 @@ from scipy import stats
 from studies import STUDIES
 from studies.benchmark.losses import compare_losses
 from studies.benchmark.method_summary import CellMeans
+from studies.benchmark.tables import show_ratio
 from studies.benchmark.uniformity import LEVEL, adjust, detectable_deviation, trials_to_detect
 from studies.claims import ks_p_value
 from tests.statistical import assert_mean_within
@@ -76,10 +75,10 @@ def test_errors_of_relative_losses_are_those_of_paired_trials():
     for _ in range(400):
         (loss, base), (other, _) = simulated(rng), simulated(rng)
         relative = compare([loss, loss], [base, base], np.zeros(2, int))  # two settings on the same data
-        scaled.append(((relative.mean_log - np.log(1.2)) / relative.mean_error) ** 2)
+        scaled.append(((relative.mean - 1.2) / relative.mean_error) ** 2)
         assert relative.mean_error == pytest.approx(relative.error[0])
         apart = compare([loss], [other / 1.2], np.zeros(1, int))
-        unpaired.append(((relative.mean_log - np.log(1.2)) / apart.mean_error) ** 2)
+        unpaired.append(((relative.mean - 1.2) / apart.mean_error) ** 2)
     assert_mean_within(scaled, 1.0)
     with pytest.raises(AssertionError):  # control: errors that ignore the pairing
         assert_mean_within(unpaired, 1.0)
@@ -89,21 +88,20 @@ def test_errors_without_trials_of_the_base_are_those_of_independent_trials_and_t
     rng = np.random.default_rng(5)
     scaled = {"independent": [], "same": [], "ignored": [], "components": []}
 
-    def add(name, relative, log):
-        scaled[name].append(((relative.mean_log - log) / relative.mean_error) ** 2)
+    def add(name, relative, ratio):
+        scaled[name].append(((relative.mean - ratio) / relative.mean_error) ** 2)
 
     same, apart = np.zeros(2, int), np.arange(2)
     for _ in range(400):
         (loss, base), (_, other) = simulated(rng), simulated(rng, 300)
         own, bases = [CellMeans.of(loss[:1])] * 2, [without_trials(other[:1]), without_trials(other[:1] * 2)]
-        log = np.log(1.2) - np.log(2) / 2
         # two settings on the same data
-        add("independent", compare_losses(own, bases, same), log)
-        add("ignored", compare_losses(own, bases, apart), log)
-        add("components", compare_losses([CellMeans.of(loss)], [without_trials(other)], same[:1]), np.log(1.2))
+        add("independent", compare_losses(own, bases, same), 0.9)
+        add("ignored", compare_losses(own, bases, apart), 0.9)
+        add("components", compare_losses([CellMeans.of(loss)], [without_trials(other)], same[:1]), 1.2)
         relative = compare_losses([CellMeans.of(loss)], [without_trials(base)], same[:1])
-        add("same", relative, np.log(1.2))
-        assert relative.mean_log == pytest.approx(compare([loss], [base], same[:1]).mean_log, abs=1e-12)
+        add("same", relative, 1.2)
+        assert relative.mean == pytest.approx(compare([loss], [base], same[:1]).mean, abs=1e-12)
         assert 0 < relative.fixed[0] < relative.error[0]
         assert relative.n.tolist() == [200]
     assert_mean_within(scaled["independent"], 1.0)
@@ -114,11 +112,11 @@ def test_errors_without_trials_of_the_base_are_those_of_independent_trials_and_t
     assert np.mean(scaled["same"]) < 0.5
 
 
-def test_relative_losses_of_methods_without_trials_are_0_for_the_base_itself():
+def test_relative_losses_of_methods_without_trials_are_1_for_the_base_itself():
     loss, base = map(without_trials, simulated(np.random.default_rng(6)))
     relative = compare_losses([base, loss], [base, base], np.arange(2))
-    assert (relative.log[0], relative.error[0]) == (0.0, 0.0)
-    expected = np.hypot((loss.error / loss.mean).mean(), (base.error / base.mean).mean())
+    assert (relative.ratio[0], relative.error[0]) == (1.0, 0.0)
+    expected = np.hypot((loss.error / base.mean).mean(), (loss.mean * base.error / base.mean**2).mean())
     assert relative.error[1] == relative.fixed[1] == pytest.approx(expected)
     assert relative.mean_error == pytest.approx(expected / 2)
 
@@ -131,10 +129,28 @@ def test_relative_losses_use_the_trials_of_both_methods_and_need_a_base():
     groups = np.arange(3)
     relative = compare([failed, loss, loss], [pending, None, base], groups)
     shared = compare([loss[:, 10:40]], [base[:, 10:40]], groups[:1])
-    assert relative.log[0] == pytest.approx(shared.log[0])
+    assert relative.ratio[0] == pytest.approx(shared.ratio[0])
     assert relative.error[0] == pytest.approx(shared.error[0])
     assert relative.n.tolist() == [30, 0, 50]
-    assert np.isnan(relative.log).tolist() == [False, True, False]
+    assert np.isnan(relative.ratio).tolist() == [False, True, False]
     assert relative.n_cells == 2
-    around_zero = compare([rng.normal(size=(1, 50))], [base[:1]], groups[:1])
-    assert Counter(np.isnan(around_zero.log)) == {True: 1}  # its mean is not beyond 3 errors of 0
+    assert show_ratio(relative).endswith(" (2 of 3 cells)")
+    assert "cells" not in show_ratio(compare([loss], [base], groups[:1]))
+    around_zero = rng.normal(size=(1, 50))
+    assert not compare([base[:1]], [around_zero], groups[:1]).n_cells  # its mean is not beyond 3 errors of 0
+    numerator = compare([around_zero], [base[:1]], groups[:1])
+    assert abs(numerator.mean) < 5 * numerator.mean_error
+
+
+def test_relative_losses_are_not_biased_by_cells_in_which_losses_have_heavy_tails():
+    rng, means, resolved, groups = np.random.default_rng(7), [], [], np.arange(10)
+    for _ in range(400):
+        base, tail = rng.gamma(9.0, size=(10, 1, 30)) / 9.0, rng.gamma(0.2, size=(10, 1, 30)) / 0.2
+        loss = np.where(groups[:, None, None] < 5, base, 4.0 * tail)
+        relative = compare(loss, base, groups)
+        assert relative.n_cells == 10
+        means.append(relative.mean)
+        resolved.append(relative.ratio[relative.ratio > 3.0 * relative.error].mean())
+    assert_mean_within(means, 2.5)
+    with pytest.raises(AssertionError):  # control: without cells in which the loss is not far from 0
+        assert_mean_within(resolved, 2.5)

@@ -30,7 +30,8 @@ def test_page_shows_the_seconds_of_each_method(tmp_path):
     assert shown["gibbs"] == float(f"{seconds / n:.2g}")
     page = store_page(store, study)
     assert "Accuracy against cost" in page
-    assert "s per evaluation" in page
+    assert "mean s per evaluation" in page
+    assert "peak memory (last cell)" in page
 
 
 def test_stores_without_a_record_of_costs_have_neither():

@@ -507,7 +507,7 @@ def test_new_files_run_without_editing(command, kind):
     small = {
         "posterior": COUNTS,
         "table": ("--panel", "formats", "--trials", "5"),
-        "regression": ("--panel", "one-feature", "--trials", "5", "--set", "n=100", "--set", "algorithm=naive"),
+        "regression": ("--panel", "one-feature", "--trials", "5", "--set", "n=1000", "--set", "algorithm=naive"),
         "draw": ("--panel", "simulated", "--trials", "5", "--set", "mechanism=glm-gdp"),
     }
     assert command("run", line.split()[1], "--add", "mine.py", *small[kind], "--store", "mine.zarr")[0] == 0
