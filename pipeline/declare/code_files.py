@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pipeline.declare.importing import PREFIX
 from pipeline.declare.streams import sha256
@@ -38,12 +39,24 @@ def code_sha256(text: str | bytes) -> str:
     """
     try:
         tree = parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError):
         return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
-    return sha256(ast.dump(tree))
+    return sha256(repr([_describe(node) for node in ast.walk(tree)]))
+
+
+def _describe(node: ast.AST) -> tuple[str, list[tuple[str, Any]]]:
+    """Return the type of a node and its fields, with numbers of nodes; an empty field is left out, as it may be new."""
+    fields: list[tuple[str, Any]] = []
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            parts = [None if isinstance(part, ast.AST) else part for part in value]
+            fields += [(name, parts)] if parts else []
+        elif value is not None or isinstance(node, ast.Constant):
+            fields.append((name, None if isinstance(value, ast.AST) else repr(value)))
+    return type(node).__name__, fields
 
 
 def read_text(path: str, label: str) -> str:

@@ -6,24 +6,24 @@ import os
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import cloudpickle
+import psutil
 
 from pipeline.declare.streams import sha256
 from pipeline.declare.trusted_files import private_folder
 
-_STARTED = time.time()
+_STARTED = psutil.Process().create_time()
 PREFIX = "dpstudies_file_"
 """Prefix of the names of modules that are imported from the content of a file."""
 
 
-def import_content(content: str, modules: tuple[tuple[str, str], ...] = ()) -> ModuleType:
+def import_content(content: str, modules: tuple[Any, ...] = ()) -> ModuleType:
     """Import content under a name derived from its hash, once per process, from a file as numba requires.
 
     It is imported again with other code of the modules that it imports.
@@ -72,11 +72,16 @@ def append_to_path(folder: str) -> None:
 
 def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it, or None without such a file."""
+    names = name.split(".")
     try:
-        top = importlib.util.find_spec(name.partition(".")[0])
-    except (ImportError, ValueError, AttributeError):  # such as __main__
+        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
+        for depth in range(2, len(names) + 1):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
+    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
         return None
-    return _file_below(top, name) if top is not None else file_on_path(name, [os.getcwd()])
+    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def was_edited_since_import(module: ModuleType) -> bool:
@@ -97,21 +102,3 @@ def was_edited_since_import(module: ModuleType) -> bool:
         return False
     present = [int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF]
     return [int.from_bytes(header[start : start + 4], "little") for start in (8, 12)] != present
-
-
-def file_on_path(name: str, path: Sequence[str]) -> str | None:
-    """Return the file of a module that a path would find, also if this process has imported another one."""
-    return _file_below(PathFinder.find_spec(name.partition(".")[0], path), name)
-
-
-def _file_below(top: ModuleSpec | None, name: str) -> str | None:
-    """Return the file of a module from the spec of its top-level package, or None without such a file."""
-    spec, names = top, name.split(".")
-    try:
-        for depth in range(2, len(names) + 1):
-            if spec is None or spec.submodule_search_locations is None:
-                return None
-            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
-    except (ImportError, KeyError, ValueError, AttributeError):  # such as a nested namespace package
-        return None
-    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None

@@ -11,11 +11,11 @@ from typing import Any
 from pipeline.declare.code_files import code_sha256, loading, naming, read_text
 from pipeline.declare.importing import append_to_path, import_content
 from pipeline.declare.local_modules import (
-    LocalCodes,
-    local_codes,
+    LocalModule,
+    local_modules,
     refuse_other_modules,
     remember_modules,
-    with_local_codes,
+    with_modules,
 )
 from pipeline.declare.panel import AddedMethod
 from pipeline.declare.trusted_files import is_trusted_file, trust_file
@@ -39,7 +39,7 @@ class MethodFile:
     path: str  # absolute
     object: str  # its name in the file
     content: str
-    modules: LocalCodes = ()
+    modules: tuple[LocalModule, ...] = ()
 
     def load(self) -> AddedMethod:
         """Return the method; the file is imported once per process."""
@@ -59,7 +59,7 @@ class MethodFile:
     @cached_property
     def code(self) -> str:
         """SHA-256 of the code, with that of local modules, without comments and docstrings."""
-        return with_local_codes(code_sha256(self.content), self.modules)
+        return with_modules(code_sha256(self.content), {module.name: module.code for module in self.modules})
 
     @property
     def is_trusted(self) -> bool:
@@ -121,7 +121,7 @@ def stored_method(path: str, name: str) -> MethodFile:
     """Return the file of a method by its path and the name of the object, without importing it."""
     path = os.path.abspath(path)
     content = read_text(path, _LABEL)
-    return MethodFile(path, name, content, local_codes(content, os.path.dirname(path)))
+    return MethodFile(path, name, content, local_modules(content, os.path.dirname(path)))
 
 
 def read_records(attributes: Mapping[str, Any]) -> list[dict[str, str]]:

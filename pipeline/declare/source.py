@@ -25,11 +25,12 @@ import cloudpickle
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
 from pipeline.declare.importing import append_to_path, import_content, module_file
 from pipeline.declare.local_modules import (
-    LocalCodes,
-    local_codes,
+    MODULES,
+    LocalModule,
+    local_modules,
     refuse_other_modules,
     remember_modules,
-    with_local_codes,
+    with_modules,
 )
 from pipeline.declare.method_files import METHODS, MethodFile, paths_of_modules
 from pipeline.declare.plugins import STUDIES, is_registered
@@ -48,7 +49,7 @@ class StudySource:
     reference: str | None
     content: str | None = None
     pickled: bytes | None = None  # study, sent to workers but never stored
-    modules: LocalCodes = ()  # imported by the content
+    modules: tuple[LocalModule, ...] = ()  # imported by the content
     methods: tuple[MethodFile, ...] = ()  # of a user, which are added to those of the study
 
     def load(self) -> Study:
@@ -68,6 +69,7 @@ class StudySource:
     def attributes(self) -> dict[str, Any]:
         """Attributes of stores and sessions that identify the code of the study."""
         file = {} if self.sha256 is None else {"study_file_sha256": self.sha256, "study_code_sha256": self.code_sha256}
+        file |= {MODULES: json.dumps(self.module_files)} if self.module_files else {}
         methods = {METHODS: json.dumps([method.record for method in self.methods])} if self.methods else {}
         return {"study_reference": encodable(self.reference or ""), **file, **methods}
 
@@ -92,10 +94,20 @@ class StudySource:
         """SHA-256 of the code of that file and of local modules, without comments, blank lines and docstrings."""
         if self.sha256 is None or self.file is None:
             return None
-        if self.content is not None:
-            return with_local_codes(code_sha256(self.content), self.modules)
-        text = read_bytes(self.file, "study file")
-        return with_local_codes(code_sha256(text), local_codes(text, *self.folder_and_package))
+        text = self.content if self.content is not None else read_bytes(self.file, "study file")
+        return with_modules(code_sha256(text), {module.name: module.code for module in self.local_modules})
+
+    @cached_property
+    def local_modules(self) -> tuple[LocalModule, ...]:
+        """Modules of the folder of the file that it imports; none in memory, and for a registered study."""
+        if self.sha256 is None or self.file is None or self.content is not None:
+            return self.modules
+        return local_modules(read_bytes(self.file, "study file"), *self.folder_and_package)
+
+    @property
+    def module_files(self) -> dict[str, str]:
+        """Name -> SHA-256 of the file of each local module."""
+        return {module.name: module.file for module in self.local_modules}
 
     @property
     def folder_and_package(self) -> tuple[str, str]:
@@ -106,7 +118,9 @@ class StudySource:
             return folder, ""
         names = self.reference.partition(":")[0].split(".")
         packages = names if os.path.basename(self.file) == "__init__.py" else names[:-1]
-        return os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages))), ".".join(packages)
+        root = os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages)))
+        is_installed = os.path.basename(root) in ("site-packages", "dist-packages")
+        return folder if is_installed else root, ".".join(packages)
 
     def refuse_stale(self) -> None:
         """Raise `BadInputError` if this process has imported another code of a study's module than that of its file.
@@ -117,9 +131,8 @@ class StudySource:
             return  # `load` compares the modules of a file
         assert self.file is not None
         name = self.reference.partition(":")[0]
-        folder, package = self.folder_and_package
-        text = read_bytes(self.file, "study file")
-        modules = ((name, code_sha256(text)), *local_codes(text, folder, package))
+        content = read_bytes(self.file, "study file")
+        modules = (LocalModule(name, code_sha256(content), self.sha256), *self.local_modules)
         refuse_other_modules(modules)
         with loading, naming(f"the study {self.reference}"):
             importlib.import_module(name)
@@ -130,14 +143,21 @@ class StudySource:
         """True if the code may run although only a store references it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
-        return self.code_sha256 is not None and is_trusted_file(self.code_sha256, self.file)
+        return any(is_trusted_file(digest, self.file) for digest in self._digests)
 
     def trust(self) -> None:
         """Record that the user has run the study's file, and those of added methods."""
         for method in self.methods:
             method.trust()
-        if self.code_sha256 is not None and self.file is not None:
-            trust_file(self.code_sha256, self.file)
+        for digest in self._digests:
+            trust_file(digest, self.file or "")
+
+    @property
+    def _digests(self) -> list[str]:
+        """Hashes of the code and of the exact files, which other versions of Python may parse otherwise."""
+        if self.sha256 is None or self.code_sha256 is None or self.file is None:
+            return []
+        return [self.code_sha256, with_modules(self.sha256, self.module_files)]
 
 
 def named_source(study: Study | StudySource | str) -> StudySource:
@@ -182,7 +202,7 @@ def stored_source(reference: str) -> StudySource:
     if not os.path.exists(path):  # stores have escapes for names that are not in UTF-8
         path = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), path)
     content = read_text(path, "study file")
-    return StudySource(path, content=content, modules=local_codes(content, os.path.dirname(path)))
+    return StudySource(path, content=content, modules=local_modules(content, os.path.dirname(path)))
 
 
 def enable_sibling_imports(source: StudySource) -> None:

@@ -70,7 +70,8 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
         source.refuse_stale()
         study = source.load().from_spec(spec)
     except BaseException as error:  # this thread receives no interrupt
-        return f"{where} cannot load the study: {explain(error)}; install the packages that the study imports there"
+        cure = "" if isinstance(error, BadInputError) else "; install the packages that the study imports there"
+        return f"{where} cannot load the study: {explain(error)}{cure}"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
         return f"the code on {where} has a different version; install the same version everywhere"
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
@@ -98,8 +99,7 @@ def imported_modules(source: StudySource) -> set[str]:
     texts: list[str | bytes] = [method.content for method in source.methods]
     if source.file is not None:
         text = source.content if source.content is not None else read_bytes(source.file, "study file")
-        folder, package = source.folder_and_package
-        files = local_files(text, folder, package)
+        files = local_files(text, *source.folder_and_package)
         texts += [text, *(read_bytes(file, "module") for file in files.values())]
     names = {name.partition(".")[0] for text in texts for name in imported_names(text)}
     # an import of a module that is not installed in this process is optional

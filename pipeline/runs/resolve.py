@@ -4,11 +4,13 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.importing import append_to_path
+from pipeline.declare.local_modules import MODULES, with_modules
 from pipeline.declare.method_files import MethodFile, read_records, stored_method
 from pipeline.declare.source import StudySource, enable_sibling_imports, named_source, stored_source
 from pipeline.declare.study import Study, differences, stored_codes
@@ -69,7 +71,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool, only_reads: b
         refuse_edited(store, source)
     if is_known and only_reads and not source.is_trusted:
         raise BadInputError(
-            f"the study file {_edited_files(store, source)} was edited since you ran it; restore the file, or, to use "
+            f"{_edited_files(store, source)} was edited since you ran it; restore the file, or, to use "
             f"the edited code, add --study {shlex.quote(reference)}"
         )
     if not source.is_trusted and not (is_known and accept_edited_study):
@@ -85,8 +87,16 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool, only_reads: b
 
 def _has_run_recorded(store: ResultStore, source: StudySource) -> bool:
     """Return True if this user has run the version of a study file that a store records, at the same path."""
-    recorded = _last_record(store).get("study_code_sha256")
-    return bool(recorded and source.file and is_trusted_file(recorded, source.file))
+    record = _last_record(store)
+    recorded = [record.get("study_code_sha256"), with_modules(record.get("study_file_sha256", ""), _modules(record))]
+    return source.file is not None and any(digest and is_trusted_file(digest, source.file) for digest in recorded)
+
+
+def _modules(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> SHA-256 of the file of each local module in a record, which somebody else may have written."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return {str(name): str(digest) for name, digest in json.loads(record.get(MODULES, "{}")).items()}
+    return {}
 
 
 def _stored_methods(store: ResultStore, named: Sequence[MethodFile], accept_edited: bool) -> Iterator[MethodFile]:
@@ -183,7 +193,9 @@ def _last_record(store: ResultStore) -> Mapping[str, Any]:
 
 def _is_edited(record: Mapping[str, Any], source: StudySource) -> bool:
     """Return True if the code of a study file differs from the recorded one; comments and docstrings are no code."""
-    return source.code_sha256 is not None and record.get("study_code_sha256", source.code_sha256) != source.code_sha256
+    if source.code_sha256 is None or record.get("study_code_sha256", source.code_sha256) == source.code_sha256:
+        return False
+    return (record.get("study_file_sha256"), _modules(record)) != (source.sha256, source.module_files)
 
 
 def is_recorded(store: ResultStore, source: StudySource) -> bool:
@@ -192,9 +204,13 @@ def is_recorded(store: ResultStore, source: StudySource) -> bool:
 
 
 def _edited_files(store: ResultStore, source: StudySource) -> str:
-    """Return the file of an edited study, and mention those that it imports if its own content is the recorded one."""
-    is_other_file = _last_record(store).get("study_file_sha256") == source.sha256
-    return f"{source.file}, or a module of its folder that it imports," if is_other_file else str(source.file)
+    """Return the file of an edited study, or the first edited module that it imports if the file is unchanged."""
+    record, present = _last_record(store), source.module_files
+    recorded = _modules(record)
+    edited = sorted(name for name in {*recorded, *present} if recorded.get(name) != present.get(name))
+    if record.get("study_file_sha256") != source.sha256 or not edited:
+        return f"the study file {source.file}"
+    return f"the module {edited[0]} of the study file {source.file}"
 
 
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
@@ -207,7 +223,7 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
         of_run = " (run: without --study)" if named else ""
         recorded = record["study_code_sha256"]
         raise BadInputError(
-            f"the study file {_edited_files(store, source)} was edited: the SHA-256 of its code is {now[:_DIGITS]}..., "
+            f"{_edited_files(store, source)} was edited: the SHA-256 of its code is {now[:_DIGITS]}..., "
             f"and {recorded[:_DIGITS]}... in the last session of the store {store.url}; restore the file, or increase "
             f"a version in it and choose another --store, or accept the edit with {named}--accept-edited-study{of_run}"
         )

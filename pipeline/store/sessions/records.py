@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pipeline.declare.local_modules import MODULES
 from pipeline.declare.method_files import METHODS
 from pipeline.errors import Damage
 from pipeline.store.files.access import Files
@@ -27,7 +28,8 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["started", "ended", "finished", "cancelled"], lambda value: _TIME.fullmatch(value)),
     **dict.fromkeys(["profile", "command", "until", "unmet", "stopped"], lambda value: isinstance(value, str)),
     **dict.fromkeys(
-        ["study_reference", "study_file_sha256", "study_code_sha256", METHODS], lambda value: isinstance(value, str)
+        ["study_reference", "study_file_sha256", "study_code_sha256", MODULES, METHODS],
+        lambda value: isinstance(value, str),
     ),
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
