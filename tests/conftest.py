@@ -9,10 +9,12 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
+import typer
 from hypothesis import settings
 
 settings.register_profile("dpstudies", deadline=None)  # a busy machine takes longer than Hypothesis allows by default
@@ -61,6 +63,8 @@ IMPORTED_BY_FORKS = [
     "studies.registry",
 ]
 MECHANISMS = Path(__file__).with_name("mechanisms")
+parser_of = cache(typer.main.get_command)
+"""Replacement of `typer.main.get_command` that makes the parser of the command line, which takes 15 ms, only once."""
 
 
 @pytest.fixture(scope="session")

@@ -580,7 +580,8 @@ def run_normal_covariates(of_records, ignores_noise, rng, release, prior, burn_i
             kept = draws[(step - burn_in) // thinning]
             if of_records:
                 _store(state.mean, state.root, kept)
-                kept[p:] /= n
+                for i in range(p, kept.size):
+                    kept[i] /= n
             else:
                 _fill_mean(n, state, mu)
                 _store(mu, state.lower, kept)

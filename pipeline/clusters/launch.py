@@ -13,8 +13,9 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +190,16 @@ def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str
     rules.check_values(where, kwargs, allowed)
 
 
-def _parameters(taker: Any) -> Iterator[str]:
-    """Yield the names of the arguments of a function, or of a class and its bases."""
+@cache
+def _parameters(taker: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a function, or of a class and its bases."""
     functions = [getattr(base, "__init__") for base in taker.__mro__[:-1]] if inspect.isclass(taker) else [taker]  # noqa: B009
-    for function in functions:
-        for name, parameter in inspect.signature(function).parameters.items():
-            if name != "self" and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                yield name
+    return tuple(
+        name
+        for function in functions
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self" and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    )
 
 
 def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:

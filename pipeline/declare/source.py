@@ -218,11 +218,13 @@ def source_of(study: Study) -> StudySource:
     # the modules that define its functions are searched first, since other modules may import the study
     declaring_modules = {getattr(function, "__module__", None) for function in functions_of(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in declaring_modules, name)):
-        attributes = list(getattr(sys.modules[name], "__dict__", {}).items())
-        attribute = next((attribute for attribute, value in attributes if value is study), None)
-        if attribute is not None and name in _from_files:
+        attributes = dict(getattr(sys.modules[name], "__dict__", {}))
+        if id(study) not in map(id, attributes.values()):  # most modules do not refer to the study
+            continue
+        attribute = next(attribute for attribute, value in attributes.items() if value is study)
+        if name in _from_files:
             return _from_files[name]
-        if attribute is not None and module_file(name) == getattr(sys.modules[name], "__file__", ""):
+        if module_file(name) == getattr(sys.modules[name], "__file__", ""):
             return StudySource(f"{name}:{attribute}")
     return StudySource(None, pickled=cloudpickle.dumps(study))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
+from measuring import SMALLEST
 
 import pipeline
 from pipeline.runs.resolve import study_of
@@ -19,6 +20,7 @@ from pipeline.store.result_store import ResultStore, open_complete
 from studies import STUDIES
 from studies.report import write_report
 
+SIZE = {"trials": 20, "values": {"n": [10, 20], "mechanism": ["smooth", "laplace"]}} if SMALLEST else {"trials": 100}
 GOALS = {"stays": 20, "modules": 12, "returns": 8}
 
 
@@ -66,7 +68,7 @@ def measure(path: str, folder: str) -> list[tuple[str, str]]:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         given = [word for word in sys.argv[1:] if word != "--smallest"] or [
-            pipeline.run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", panels=["k2"], trials=100).url
+            pipeline.run(STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", panels=["k2"], **SIZE).url
         ]
         stays = measure(given[0], folder)
     print(", ".join(f"{n} {name} (goal {GOALS[name]})" for name, n in count_ways(stays).items()))

@@ -11,10 +11,12 @@ from itertools import count
 from urllib.request import Request, urlopen
 
 import pytest
+import typer
 from threadpoolctl import threadpool_limits
 
 from pipeline.store.files import object_clients
 from studies import cli
+from tests.conftest import parser_of
 from tests.pipeline.helpers import blas_threads, compute_into
 from tests.pipeline.object_server import KEYS, ObjectServer
 from tests.pipeline.toy import STUDY
@@ -75,6 +77,7 @@ def dpstudies(monkeypatch, capsys):
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     handlers, show = [signal.getsignal(number) for number in numbers], warnings.showwarning
+    monkeypatch.setattr(typer.main, "get_command", parser_of)
 
     def run(*words, seconds=60):
         monkeypatch.setattr(sys, "argv", ["dpstudies", *map(str, words)])

@@ -4,11 +4,12 @@ import sys
 from functools import cache
 
 import pytest
+import typer
 
 import pipeline
 from studies import STUDIES, cli
 from studies.report import load_summaries
-from tests.conftest import tested_study
+from tests.conftest import parser_of, tested_study
 from tests.studies.cases import CASES
 
 
@@ -16,6 +17,7 @@ from tests.studies.cases import CASES
 def command(monkeypatch, capsys, tmp_path):
     """Return a function that runs the command in this process, in an empty folder, and returns (code, out, err)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(typer.main, "get_command", parser_of)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["dpstudies", *map(str, words)])

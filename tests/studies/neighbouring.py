@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from mechanisms import (
     LedgerFile,
@@ -33,6 +34,7 @@ from mechanisms.regression.width_forecast import WidthForecast
 from mechanisms.release import ExactNoise
 from studies import cli
 from studies.own_data import estimates, partition, regression
+from tests.conftest import parser_of
 
 ROWS = 40
 NUMBERS = (
@@ -212,6 +214,7 @@ def observe(requests, call):
 
 def run_command(monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["dpstudies", *words])
+    monkeypatch.setattr(typer.main, "get_command", parser_of)
     cli.main()
 
 

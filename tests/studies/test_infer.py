@@ -167,8 +167,8 @@ def test_totals_that_are_sums_are_no_measurements():
 @pytest.mark.slow
 def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated():
     """Poisson counts with Gaussian noise 10 are published as max(y, 0), and their sum is far too large as it is."""
-    bias = np.zeros((2, 4))
-    for seed in range(4):
+    bias = np.zeros((2, 2))
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         counts = rng.poisson(2.0, 400)
         cells = pd.DataFrame({"a": np.arange(400), "v": np.maximum(counts + rng.normal(0.0, 10.0, 400), 0.0)})

@@ -47,7 +47,7 @@ def autoregressive(rng, n_chains, n_draws, correlation):
     return noise.T
 
 
-def ranks_of(correlation, chains, n_trials=3_000, scale=1.0):
+def ranks_of(correlation, chains, n_trials=1_500, scale=1.0):
     """Return ranks and quantiles of normal truths among chains of their distribution, times a scale."""
     rng = np.random.default_rng(3)
     own = replace(CHAINS, chains=chains)
@@ -506,9 +506,9 @@ def test_new_files_run_without_editing(command, kind):
     (line,) = re.findall(r": dpstudies (run .*)", out)
     small = {
         "posterior": COUNTS,
-        "table": ("--panel", "formats", "--trials", "5"),
-        "regression": ("--panel", "one-feature", "--trials", "5", "--set", "n=1000", "--set", "algorithm=naive"),
-        "draw": ("--panel", "simulated", "--trials", "5", "--set", "mechanism=glm-gdp"),
+        "table": ("--panel", "formats", "--trials", "2"),
+        "regression": ("--panel", "one-feature", "--trials", "2", "--set", "n=1000", "--set", "algorithm=naive"),
+        "draw": ("--panel", "simulated", "--trials", "2", "--set", "mechanism=glm-gdp"),
     }
     assert command("run", line.split()[1], "--add", "mine.py", *small[kind], "--store", "mine.zarr")[0] == 0
     panel = small[kind][1]

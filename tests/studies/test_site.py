@@ -57,7 +57,7 @@ def write_in_a_process(*words):
 
 @pytest.mark.slow
 def test_site_of_guides_modules_and_results(tmp_path):
-    study = STUDIES["hellinger-sensitivity"]
+    study = STUDIES["renyi-curves"]
     pipeline.run(study, f"{tmp_path}/lab/{study.name}.zarr", progress=False, **configure(study, "quick"))
     folder = tmp_path / "new/site"
     done = write_in_a_process("site", tmp_path / "lab", "--output", folder)

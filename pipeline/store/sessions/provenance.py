@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,12 @@ PACKAGES = ("numpy", "scipy", "numba", "dask", "distributed", "xarray", "zarr")
 def now() -> str:
     """Return the current UTC time, to the second, in ISO 8601 format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@cache
+def version(package: str) -> str:
+    """Return the version of an installed package, whose metadata are read once per process."""
+    return metadata.version(package)
 
 
 def versions() -> dict[str, str]:

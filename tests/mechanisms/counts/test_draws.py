@@ -108,7 +108,7 @@ def test_right_mechanism_passes_audits_of_a_thousand_seeds(monkeypatch):
     assert audits == {True}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_draws_of_registered_mechanisms_agree(name, seed):
     mechanism = MECHANISMS[name]

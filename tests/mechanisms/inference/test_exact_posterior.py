@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.core.noise import Noise, calibrated_noise
+from mechanisms.inference import exact_posterior as exact_module
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
@@ -321,8 +322,10 @@ def test_negligible_likelihoods_of_precise_sums_are_not_integrated(epsilon):
     assert posterior.mean() == pytest.approx(12.0 / 9.3, rel=1e-2 if epsilon < 1e6 else 1e-6)
 
 
-@pytest.mark.slow
-def test_posterior_that_takes_too_long_is_refused():
+@pytest.mark.parametrize("share", [0.02, pytest.param(1.0, marks=pytest.mark.exhaustive)])
+def test_posterior_that_takes_too_long_is_refused(monkeypatch, share):
+    """The posterior takes all steps that are allowed, and is refused at the first further one."""
+    monkeypatch.setattr(exact_module, "_STEPS", share * exact_module._STEPS)
     model = ReleaseModel("exponential", 300, Noise("laplace", 0.009), bounds=(0.0, 900.0))
     with pytest.raises(
         ValueError, match=r"must take less than about 30 s, got more for noise of scale 0\.009 and"

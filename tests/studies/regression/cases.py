@@ -244,21 +244,21 @@ _NORMAL, _K_NORM, _UNCORRECTED = "normal-covariates", "normal-covariates-k-norm"
 _PUBLISHED = "noise-aware-published"
 REGRESSION_INFERENCE = Case(
     runs=(
-        {"panels": ["calibration"], "trials": 30, "values": {"n": [10], "track": ["pure"]}},
-        {"panels": ["augmentation"], "trials": 3, "values": {"track": ["pure"]}},
+        {"panels": ["calibration"], "trials": 6, "values": {"n": [10], "track": ["pure"]}},
+        {"panels": ["augmentation"], "trials": 2, "values": {"track": ["pure"]}},
         {
             "panels": ["one-feature"],
-            "trials": 3,
+            "trials": 2,
             "values": {"n": [100, 1_000, 10_000, 100_000], "epsilon": [1.0], "records": ["inside", "clamped"]},
         },
         {
             "panels": ["five-features"],
-            "trials": 4,
+            "trials": 2,
             "values": {"track": ["pure"], "records": ["inside", "heavy-tailed"]},
         },
-        {"panels": ["real-two"], "trials": 4, "values": {"epsilon": [1.0]}},
-        {"panels": ["abalone-seven"], "trials": 3, "values": {"track": ["approximate"]}},
-        {"panels": ["ranges"], "trials": 4, "values": {"n": [100_000], "track": ["pure"], "range_factor": [10.0]}},
+        {"panels": ["real-two"], "trials": 2, "values": {"epsilon": [1.0]}},
+        {"panels": ["abalone-seven"], "trials": 2, "values": {"track": ["approximate"]}},
+        {"panels": ["ranges"], "trials": 2, "values": {"n": [100_000], "track": ["pure"], "range_factor": [10.0]}},
     ),
     dims={
         panel: {_SCORES: f"{cell} algorithm trial component", "status": f"{cell} algorithm trial"}
