@@ -52,7 +52,7 @@ class MethodFile:
         if not _is_method(method):
             raise BadInputError(
                 f"{self.object} of {self.path} must be a studies.OwnMethod or a mechanisms.Mechanism, got "
-                f"{type(method).__name__}"
+                f"{type(method).__name__}; add methods of your own study to the methods of its panel"
             )
         return method
 

@@ -52,7 +52,12 @@ def files_of_readme():
     found = re.findall(
         r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "pipeline/README.md").read_text(), re.DOTALL
     )
-    assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py", "my_coverage.py"]
+    assert [name for name, _ in found] == [
+        "claims_on_coverage.py",
+        "my_mechanism.py",
+        "my_study.py",
+        "my_coverage.py",
+    ]
     return dict(found)
 
 
@@ -182,6 +187,17 @@ def _complement(share):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("share", "verdict"), [(0.2, "passed"), (0.0, "failed"), (0.05, "undecided")])
+def test_claim_of_the_readme_is_decided_by_its_errors(folder, share, verdict):
+    """The claim on undercoverage passes, fails or is undecided, by the share of intervals that miss."""
+    summary = xr.Dataset(
+        {"covered_mean": (("algorithm", "n"), [[1 - share]]), "covered_mcse": (("algorithm", "n"), [[0.01]])},
+        {"algorithm": ["Wald"], "n": [10]},
+    )
+    claim = load_object(f"{folder}/claims_on_coverage.py:wald_undercovers")
+    assert claim.judge({"main": summary}).verdict == verdict
+
+
 def test_extended_study_of_the_readme(command, folder, published, tmp_path):
     """In the README's extended study, built-in methods have the same bits as in the built-in study."""
     words = ("--set", "n=20,40", "--trials", "200", "--store", "my.zarr")
