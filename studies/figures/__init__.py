@@ -7,7 +7,7 @@ study: a colour that colour-blind readers can distinguish, a marker, and a dash 
 
 from studies.figures.chart import Chart, Parts, Summaries, quantiles, ratios, shares, stacked
 from studies.figures.conversion import Converter, convert
-from studies.figures.hidden_lines import describe_hidden
+from studies.figures.hidden_lines import describe_hidden, describe_outside
 from studies.figures.plot import Axis, Plot
 from studies.figures.vega import interactive, specify, specify_small
 
@@ -20,6 +20,7 @@ __all__ = [
     "Summaries",
     "convert",
     "describe_hidden",
+    "describe_outside",
     "interactive",
     "quantiles",
     "ratios",

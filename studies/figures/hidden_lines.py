@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.errors import counted
 from studies.figures.first_lines import COMPARISONS
 from studies.figures.plot import Plot
+
+_MOST_NAMED = 3  # lines with points outside of an axis
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,23 @@ def describe_hidden(plots: Sequence[Plot]) -> HiddenLines:
             phrase = f"{comparative} {estimate}"
             better[phrase] = tuple(dict.fromkeys((*better.get(phrase, ()), *names)))
     return HiddenLines(tuple(name for name in lines if name not in shown), tuple(lines), better)
+
+
+def describe_outside(plots: Sequence[Plot]) -> str:
+    """Return a sentence on the estimates that lie outside of a vertical axis with limits; empty if there are none."""
+    outside: dict[str, int] = {}
+    for plot in plots:
+        low, high = plot.limits
+        for estimates in plot.estimates:
+            counts = ((estimates < low) | (estimates > high)).sum()
+            for name, count in counts[counts > 0].items():
+                outside[str(name)] = outside.get(str(name), 0) + int(count)
+    if not outside:
+        return ""
+    texts = [f"{counted(count, 'point')} of {name}" for name, count in outside.items()]
+    if len(texts) > _MOST_NAMED:
+        texts = [f"{sum(outside.values())} points of {len(texts)} lines"]
+    return f"Outside of the axis: {', '.join(texts)}."
 
 
 def _better_than_shown(plot: Plot, shown: set[str], reduction: str) -> tuple[str, ...]:

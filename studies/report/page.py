@@ -22,7 +22,7 @@ from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
 from pipeline.store.files.locations import is_local
 from studies.claims import Summaries
-from studies.figures import Converter, Plot, describe_hidden, interactive, specify
+from studies.figures import Converter, Plot, describe_hidden, describe_outside, interactive, specify
 from studies.figures.defaults import default_figures
 from studies.report.papers import OTHER, PAPERS, Paper
 from studies.styles import DARK_COLORS
@@ -251,7 +251,7 @@ def render_figure(
         png = converter.submit("png", {**spec, "background": "white"})
         write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
     data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
-    caption = " ".join(filter(None, [figure.caption, describe_hidden(plots).sentence]))
+    caption = " ".join(filter(None, [figure.caption, describe_hidden(plots).sentence, describe_outside(plots)]))
     return RenderedFigure(target, figure.title, caption, svg, data, finding, plots[0])
 
 

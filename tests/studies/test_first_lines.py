@@ -9,7 +9,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS
 from studies.counts.hellinger_accuracy import accuracy
-from studies.figures import Axis, Plot, describe_hidden
+from studies.figures import Axis, Plot, describe_hidden, describe_outside
 from studies.figures import plot as plot_module
 from studies.figures.labels import at_line_ends
 from studies.figures.vega import specify_small
@@ -45,6 +45,24 @@ def test_best_line_of_each_point_is_shown_at_first():
     )
     assert hidden.note == "4 more lines on the interactive page, none with a lower estimate at any point"
     assert not hidden_winners([plot])
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ((0.86, 1.0), "Outside of the axis: 2 points of ours-0, 1 point of laplace."),
+        ((0.1, None), ""),
+        ((None, 0.5), "Outside of the axis: 22 points of 12 lines."),
+    ],
+)
+def test_points_outside_of_an_axis_are_counted(limits, sentence):
+    means = {name: (0.95, 0.9) for name in LOOKS} | {
+        "ours-0": (0.2, 0.6),
+        "laplace": (0.95, 0.4),
+        "published": (0.9, 1.0),
+    }
+    means["ours-1"] = (0.9, 0.9)
+    assert describe_outside([draw(means, best="", y=Axis(limits=limits))]) == sentence
 
 
 def test_lines_of_a_measure_without_a_direction_are_of_all_origins():
