@@ -56,7 +56,7 @@ def test_best_line_of_each_point_is_shown_at_first():
     ],
 )
 def test_points_outside_of_an_axis_are_counted(limits, sentence):
-    means = {name: (0.95, 0.9) for name in LOOKS} | {
+    means = dict.fromkeys(LOOKS, (0.95, 0.9)) | {
         "ours-0": (0.2, 0.6),
         "laplace": (0.95, 0.4),
         "published": (0.9, 1.0),
