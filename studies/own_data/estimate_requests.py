@@ -29,7 +29,7 @@ from studies.own_data.estimates import (
 from studies.own_data.option_groups import BudgetOptions, OutputOptions
 from studies.own_data.output import refuse_with_release
 from studies.own_data.private_table import parse_markers, read_column, show_names
-from studies.own_data.spending import Account
+from studies.own_data.spending import Account, require_losses
 
 _BINS = 10  # number of bins of a range
 
@@ -81,6 +81,7 @@ def answer_mean(
             f"--bounds-epsilon must be given with --range auto only, got {bounds_epsilon} with --range {limits}; e.g. "
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
+    require_losses(epsilon, bounds_epsilon)
     bounds = None if limits == "auto" else _parse_range(limits)
     records = file.read(column)
     question = Question("mean", column, unit, search=bounds_epsilon)
@@ -155,6 +156,7 @@ def _require(options: EstimateOptions, **subject: str | None) -> tuple[PrivateFi
         raise BadInputError(
             f"{', '.join(required)} must be given, or --release alone, got no {', '.join(absent)}; see --help"
         )
+    require_losses(options.epsilon)
     return PrivateFile(options.file, options.epsilon, parse_markers(options.na)), text
 
 

@@ -19,7 +19,7 @@ from mechanisms import LedgerFile, private_posterior, publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from mechanisms.release import require_opendp
-from pipeline.errors import BadInputError, ExecutionError, as_bad_input
+from pipeline.errors import ExecutionError, as_bad_input
 from studies.own_data.estimate_output import Estimate, Question, load_release
 from studies.own_data.spending import add_losses
 
@@ -40,9 +40,6 @@ class Spending:
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
-        for loss in self.losses:
-            if not (math.isfinite(loss) and loss > 0):
-                raise BadInputError(f"epsilon must be finite and > 0, got {loss:g}; pass a loss in nats, such as 1")
         if self.seed is None:
             with as_bad_input():
                 require_opendp()

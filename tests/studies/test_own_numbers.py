@@ -306,7 +306,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ),
         ((*MEAN[:4], "--range", "auto", "--yes"), "--range auto needs --bounds-epsilon E, got none"),
         ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
-        ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
+        ((*AUTO, "-1", "--yes"), "bounds-epsilon: epsilon must be a finite number > 0, got -1"),
         ((*AUTO, "1", *LEDGER), "epsilon of the bounds must be at least about 3 for 40 records, got 1"),
         ((*AUTO, "9", *LEDGER), "epsilon must be at most 3, the rest of the budget of 3 in the ledger l, got 10"),
         (
@@ -374,11 +374,22 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file
     assert not Path("l").exists()
 
 
-def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file):
-    for epsilon in (0, -1, "nan", "inf", 1e-9):
-        code, out, err = command(*MEAN, "--epsilon", epsilon, "--ledger", "l", "--budget", 3, "--yes")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert not Path("l").exists()
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
+def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file, regression, words):
+    """Limits of numbers are checked before a table is read: a missing one is not what is refused."""
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"regression": regression[:-2], "partition": partition}.get(words, words)
+    for epsilon in (0, -1, "nan", "inf", 1e-300, 1e200, 1e-9):
+        for table in (words[1], "missing.csv")[: 1 if epsilon == 1e-9 else 2]:
+            budget = ("--ledger", "l", "--budget", 3, "--yes")
+            code, out, err = command(words[0], table, *words[2:], "--epsilon", epsilon, *budget)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert ("epsilon must be " in err) or epsilon == 1e-9
+            assert not Path("l").exists()
+    if "auto" in words:
+        for epsilon in (0, 1e-300, 1e200):
+            code, out, err = command(words[0], "missing.csv", *AUTO[2:], epsilon, "--epsilon", 1, "--yes")
+            assert (code, out, err.count("\n"), "bounds-epsilon: epsilon must be " in err) == (2, "", 1, True)
 
 
 def test_answer_on_the_terminal_decides(command, file, monkeypatch):
