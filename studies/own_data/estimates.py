@@ -20,6 +20,7 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from mechanisms.release import require_opendp
 from pipeline.errors import ExecutionError, as_bad_input
+from studies.output import format_numbers
 from studies.own_data.estimate_output import Estimate, Question, load_release
 from studies.own_data.spending import add_losses
 
@@ -137,12 +138,31 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
     notes = (
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
         "model: normal records of unknown mean and variance; prior from the range alone",
+        *_unresolved(posterior, unit),
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
     return Estimate(
         question, title, (row,), posterior, notes, edges, density, ("sum of scaled values", "sum of their squares")
     )
+
+
+def _unresolved(posterior: ReleasePosterior, unit: str) -> list[str]:
+    """Return a line if the noisy variance of the scaled records is at most 2 standard deviations of its noise."""
+    model = posterior.model
+    assert isinstance(model, ReleaseModel)
+    mean, square = posterior.release / model.n
+    noise_std = math.sqrt(model.noise.density_variance) / model.n
+    if square - mean**2 > 2.0 * noise_std * math.hypot(1.0, 2.0 * mean):
+        return []
+    middle, half_width = model.units()
+    numbers = format_numbers((middle + half_width * mean, half_width * noise_std, middle), half_width * noise_std)
+    alone, error, centre = (f"{number} {unit}".rstrip() for number in numbers)
+    return [
+        "the release does not resolve the variance: estimate and interval rest on the prior of the variance, and may be "
+        f"pulled towards the middle of the range, {centre}; the noisy sum alone gives {alone}, with noise of standard "
+        f"deviation {error}; a narrower public range has less noise"
+    ]
 
 
 def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Estimate:

@@ -189,6 +189,24 @@ def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, fi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("high", "is_resolved"), [(200_000, True), (2_000_000, False)])
+def test_mean_states_that_the_release_does_not_resolve_the_variance(command, high, is_resolved):
+    """Records have a standard deviation of 20,000; the noisy sum alone, in their unit, is the released one."""
+    records = np.random.default_rng(2).normal(50_000, 20_000, 800).round()
+    Path("wide.csv").write_text("income\n" + "\n".join(map(str, records)) + "\n")
+    words = ("mean", "wide.csv", "--column", "income", "--range", f"0:{high}", "--unit", "EUR", "--seed", 1)
+    code, out, err = command(*words, "--epsilon", 1)
+    assert (code, err, "does not resolve the variance" in out) == (0, "", not is_resolved)
+    if not is_resolved:
+        alone, std = re.findall(r"sum alone gives (\S+) EUR, with noise of standard deviation (\S+) EUR;", out)[0]
+        sum_of_scaled, scale = re.findall(r"scaled values (\S+),.* of scale (\S+)", out)[0]
+        assert f"the middle of the range, {high // 2:,} EUR;" in out
+        assert float(alone.replace(",", "")) == pytest.approx(high / 2 * (1 + float(sum_of_scaled) / 800), abs=100)
+        std_of_mean = high / 2 * math.sqrt(2) * float(scale) / 800
+        assert float(std.replace(",", "")) == pytest.approx(std_of_mean, rel=0.05)
+
+
+@pytest.mark.slow
 def test_release_with_a_search_states_both_losses_again(command, file):
     Path("r.txt").write_text(command(*AUTO, 8, "--epsilon", 2, "--yes", "--json")[1])
     assert "guarantee: 10-DP (proved), of which 8 for the range\n" in command("mean", "--release", "r.txt")[1]
