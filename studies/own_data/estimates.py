@@ -22,6 +22,7 @@ from mechanisms.release import require_opendp
 from pipeline.errors import ExecutionError, as_bad_input
 from studies.output import format_numbers
 from studies.own_data.estimate_output import Estimate, Question, load_release
+from studies.own_data.output import warn_near_end
 from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
@@ -139,6 +140,7 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
         "model: normal records of unknown mean and variance; prior from the range alone",
         *_unresolved(posterior, unit),
+        *warn_near_end(column, posterior.release[0] / model.n, _noise_std_per_row(model), model.bounds, unit),
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
@@ -152,17 +154,22 @@ def _unresolved(posterior: ReleasePosterior, unit: str) -> list[str]:
     model = posterior.model
     assert isinstance(model, ReleaseModel)
     mean, square = posterior.release / model.n
-    noise_std = math.sqrt(model.noise.density_variance) / model.n
+    noise_std = _noise_std_per_row(model)
     if square - mean**2 > 2.0 * noise_std * math.hypot(1.0, 2.0 * mean):
         return []
     middle, half_width = model.units()
     numbers = format_numbers((middle + half_width * mean, half_width * noise_std, middle), half_width * noise_std)
     alone, error, centre = (f"{number} {unit}".rstrip() for number in numbers)
     return [
-        "the release does not resolve the variance: estimate and interval rest on the prior of the variance, and may be "
-        f"pulled towards the middle of the range, {centre}; the noisy sum alone gives {alone}, with noise of standard "
-        f"deviation {error}; a narrower public range has less noise"
+        "the release does not resolve the variance: estimate and interval rest on the prior of the variance, and may "
+        f"be pulled towards the middle of the range, {centre}; the noisy sum alone gives {alone}, with noise of "
+        f"standard deviation {error}; a narrower public range has less noise"
     ]
+
+
+def _noise_std_per_row(model: ReleaseModel) -> float:
+    """Return the standard deviation of the noise of a released sum, divided by the number of rows."""
+    return math.sqrt(model.noise.density_variance) / model.n
 
 
 def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Estimate:

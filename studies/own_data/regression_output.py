@@ -1,6 +1,7 @@
 """Releases and posteriors of private linear regression as text, JSON, tables, draws and figures."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from studies.own_data.output import (
     read_release,
     reading_release,
     state_guarantee,
+    warn_near_end,
     write_plot,
 )
 
@@ -98,6 +100,7 @@ class RegressionAnswer:
             *state_guarantee(release.guarantee, release.n, drops_missing=self.stored.drops_missing),
             *self._heavy_tails(values["coefficients"]),
             *self._unresolved(values["error_bound"]),
+            *self._describe_ranges(),
             f"inference: {posterior.method}, {format_level(self.level)} intervals",
             *(f"warning: {warning}" for warning in self.warnings),
             *account_lines,
@@ -110,6 +113,22 @@ class RegressionAnswer:
             say(f"values: {output}")
         if plot is not None:
             write_plot(plot, self._specify(values))
+
+    def _describe_ranges(self) -> list[str]:
+        """Return the lines on the public ranges, and on noisy means near their ends; indicators have none."""
+        box, release = self.stored.box, self.stored.release
+        std = math.sqrt(release.noise.variance / (2.0 if release.noise.name == "gaussian" else 1.0)) / release.n
+        ranges, warned = [], []
+        for name, mean, low, high in zip(box.names, release.noisy[0, 1:] / release.n, box.low, box.high, strict=True):
+            if "=" in name and (low, high) == (0.0, 1.0):
+                continue
+            ranges.append(f"{low:,g} to {high:,g} ({name})")
+            warned += warn_near_end(name, float(mean), std, (low, high))
+        return [
+            f"range: values outside {', '.join(ranges)} count as the nearest end; clamped responses bias the "
+            "coefficients",
+            *warned,
+        ]
 
     def _heavy_tails(self, coefficients: dict[str, dict[str, float]]) -> list[str]:
         """Return a line on coefficients whose interval is much narrower than that of a normal posterior."""

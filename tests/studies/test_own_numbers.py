@@ -207,6 +207,27 @@ def test_mean_states_that_the_release_does_not_resolve_the_variance(command, hig
 
 
 @pytest.mark.slow
+def test_noisy_mean_near_an_end_of_its_range_gives_a_warning(command, file, regression):
+    """Values of r.csv are in [0, 1], with mean 1/2, so that those of a range from 1 are near its lower end."""
+    near = (
+        "is near the end {} of its range, as if many values were outside, or the range too wide; values outside count"
+    )
+    columns = ("r.csv", "--column", "x", "--epsilon", 1, "--seed", 1)
+    shown = {
+        limits: command("mean", *columns, "--range", limits, "--unit", "m")[1] for limits in ("0:1", "1:3", "-9:0")
+    }
+    assert "warning" not in shown["0:1"]
+    assert f"warning: the noisy mean of x {near.format('1 m')}" in shown["1:3"]
+    assert f"warning: the noisy mean of x {near.format('0 m')}" in shown["-9:0"]
+    code, out, err = command(*regression, "--seed", 1)
+    assert (code, err, "warning" in out) == (0, "", False)
+    limits = "range: values outside 0 to 1 (x), -1 to 2 (y) count as the nearest end; clamped responses bias the coeff"
+    assert limits in out
+    words = ["y=-9:0" if word == "y=-1:2" else word for word in regression]
+    assert f"warning: the noisy mean of y {near.format('0')}" in command(*words, "--seed", 1)[1]
+
+
+@pytest.mark.slow
 def test_release_with_a_search_states_both_losses_again(command, file):
     Path("r.txt").write_text(command(*AUTO, 8, "--epsilon", 2, "--yes", "--json")[1])
     assert "guarantee: 10-DP (proved), of which 8 for the range\n" in command("mean", "--release", "r.txt")[1]
