@@ -119,16 +119,23 @@ def answer_histogram(
             f"public categories of {column}, edges of bins or a range without looking at the records"
         )
     labels: Sequence[str]
+    rule = ""
     if categories is not None:
         literals = conditions.parse_categories("categories", categories)
         labels = conditions.label_categories(literals)
         encode = partial(conditions.encode_categories, literals=literals)
+        rule = (
+            f"categories: all other cells count as {conditions.OTHER}; whether cells of a category exist is not "
+            "checked, which would need a release"
+        )
     else:
         bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
         labels = conditions.label_bins(bins)
         encode = partial(conditions.encode_bins, edges=bins)
     codes = file.read(column, encode).astype(np.int64)
-    _answer(options, file, Question("histogram", column, labels=tuple(labels)), partial(release_histogram, codes))
+    _answer(
+        options, file, Question("histogram", column, labels=tuple(labels), rule=rule), partial(release_histogram, codes)
+    )
 
 
 def _answer_condition(options: EstimateOptions, command: str, where: str | None, levels: str | None) -> None:

@@ -7,7 +7,7 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_de
 from mechanisms.release import require_opendp
 from pipeline.errors import ExecutionError, as_bad_input
 from studies.output import format_numbers
+from studies.own_data.conditions import OTHER
 from studies.own_data.estimate_output import Estimate, Question, load_release
 from studies.own_data.output import warn_near_end
 from studies.own_data.spending import add_losses
@@ -212,11 +213,27 @@ def _estimate_histogram(question: Question, posterior: ReleasePosterior) -> Esti
     notes = (
         "model: rows are independent draws from a population; uniform prior of the shares",
         "intervals: each has 95 % probability by itself",
+        *_mostly_other(posterior, labels),
     )
     statistics = tuple(f"rows of {label}" for label in labels)
     return Estimate(
         question, f"shares of {question.subject}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), statistics
     )
+
+
+def _mostly_other(posterior: ReleasePosterior, labels: Sequence[str]) -> list[str]:
+    """Return a warning if the noisy share of other rows is beyond 1/2 by 2 standard deviations of its noise."""
+    model = posterior.model
+    assert isinstance(model, ReleaseModel)
+    if OTHER not in labels:
+        return []
+    share = posterior.release[labels.index(OTHER)] / model.n
+    if share - 2.0 * _noise_std_per_row(model) <= 0.5:
+        return []
+    return [
+        f"warning: more than half of the rows count as {OTHER}, by a noisy share of {share:.2g}; check that the "
+        "categories are spelt as in the table"
+    ]
 
 
 _ESTIMATES: dict[str, Callable[[Question, ReleasePosterior], Estimate]] = {

@@ -188,6 +188,20 @@ def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, fi
     assert Path("l").read_text().count("epsilon") == 1
 
 
+@pytest.mark.parametrize(("categories", "is_warned"), [("red,green,blue", False), ("Red,Green", True)])
+def test_histogram_warns_if_most_rows_count_as_other(command, file, categories, is_warned):
+    """A quarter of the rows are mauve, and none is Red; neither note nor warning of edges, which divide all values."""
+    words = ("histogram", "people.csv", "--epsilon", 5, "--seed", 1, "--column")
+    code, out, err = command(*words, "colour", "--categories", categories)
+    assert (code, err) == (0, "")
+    assert (
+        "\ncategories: all other cells count as other; whether cells of a category exist is not checked, which" in out
+    )
+    assert ("warning: more than half of the rows count as other, by a noisy share of " in out) is is_warned
+    out = command(*words, "age", "--edges", "900:1000")[1]
+    assert ("warning" in out, "not checked" in out) == (False, False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("high", "is_resolved"), [(200_000, True), (2_000_000, False)])
 def test_mean_states_that_the_release_does_not_resolve_the_variance(command, high, is_resolved):
@@ -197,6 +211,7 @@ def test_mean_states_that_the_release_does_not_resolve_the_variance(command, hig
     words = ("mean", "wide.csv", "--column", "income", "--range", f"0:{high}", "--unit", "EUR", "--seed", 1)
     code, out, err = command(*words, "--epsilon", 1)
     assert (code, err, "does not resolve the variance" in out) == (0, "", not is_resolved)
+    assert ("warning: the noisy mean of income is near the end 0 EUR" in out) is not is_resolved
     if not is_resolved:
         alone, std = re.findall(r"sum alone gives (\S+) EUR, with noise of standard deviation (\S+) EUR;", out)[0]
         sum_of_scaled, scale = re.findall(r"scaled values (\S+),.* of scale (\S+)", out)[0]
@@ -207,24 +222,16 @@ def test_mean_states_that_the_release_does_not_resolve_the_variance(command, hig
 
 
 @pytest.mark.slow
-def test_noisy_mean_near_an_end_of_its_range_gives_a_warning(command, file, regression):
-    """Values of r.csv are in [0, 1], with mean 1/2, so that those of a range from 1 are near its lower end."""
-    near = (
-        "is near the end {} of its range, as if many values were outside, or the range too wide; values outside count"
-    )
-    columns = ("r.csv", "--column", "x", "--epsilon", 1, "--seed", 1)
-    shown = {
-        limits: command("mean", *columns, "--range", limits, "--unit", "m")[1] for limits in ("0:1", "1:3", "-9:0")
-    }
-    assert "warning" not in shown["0:1"]
-    assert f"warning: the noisy mean of x {near.format('1 m')}" in shown["1:3"]
-    assert f"warning: the noisy mean of x {near.format('0 m')}" in shown["-9:0"]
-    code, out, err = command(*regression, "--seed", 1)
-    assert (code, err, "warning" in out) == (0, "", False)
-    limits = "range: values outside 0 to 1 (x), -1 to 2 (y) count as the nearest end; clamped responses bias the coeff"
-    assert limits in out
+def test_noisy_mean_near_an_end_of_its_range_gives_a_warning(command, regression):
+    """Means of x and y of r.csv are 1/2."""
     words = ["y=-9:0" if word == "y=-1:2" else word for word in regression]
-    assert f"warning: the noisy mean of y {near.format('0')}" in command(*words, "--seed", 1)[1]
+    code, out, err = command(*words, "--seed", 1)
+    assert (code, err) == (0, "")
+    limits = "range: values outside 0 to 1 (x), -9 to 0 (y) count as the nearest end; clamped responses bias the coeff"
+    assert limits in out
+    assert re.findall("warning: the noisy mean of .*range,", out) == [
+        "warning: the noisy mean of y is near the end 0 of its range,"
+    ]
 
 
 @pytest.mark.slow
