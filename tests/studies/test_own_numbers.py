@@ -432,6 +432,9 @@ def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, fil
             assert (code, out, err.count("\n")) == (2, "", 1)
             assert ("epsilon must be " in err) or epsilon == 1e-9
             assert not Path("l").exists()
+    if words is HISTOGRAM:
+        code, out, err = command(*words, "--epsilon", 1e61, "--ledger", "l", "--budget", 1e70, "--yes")
+        assert (code, out, err.count("\n"), Path("l").exists()) == (2, "", 1, False)
     if "auto" in words:
         for epsilon in (0, 1e-300, 1e200):
             code, out, err = command(words[0], "missing.csv", *AUTO[2:], epsilon, "--epsilon", 1, "--yes")
