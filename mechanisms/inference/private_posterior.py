@@ -27,7 +27,7 @@ from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.inference.sum_release import SumRelease, infer_by
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
-from mechanisms.tables.likelihoods import Seen
+from mechanisms.tables.likelihoods import SCALES, Seen
 
 _NEAR = 1e-6  # distance from an integer of the product of a proportion and the number of records
 _PRECISE = 50.0  # epsilon above which exact posteriors of bounded records may take too long
@@ -247,6 +247,11 @@ def private_posterior(
     prior = model.require_prior(prior)
     if entry.is_vector and data.shape[1] != np.size(prior):
         raise ValueError(f"prior must have {data.shape[1]} numbers, got {prior!r}; pass one per category")
+    if entry.is_vector and noise.scale < SCALES[0]:  # before anything is spent: the posterior would refuse it
+        raise ValueError(
+            f"epsilon must give noise of a scale >= {SCALES[0]:g} to counts of categories, got {loss:g}; choose a "
+            "smaller one"
+        )
     choice = choose_method(model, prior)
     n_draws = rehearse(model, prior, choice) if _may_fail(model, choice, loss) else 0  # before anything is spent
     rng = release.generator("private_posterior") if isinstance(release, Rehearsal) else np.random.default_rng()

@@ -31,7 +31,7 @@ from mechanisms.core.noise import Exact, Noise
 
 FAR = 1 << 60  # bound of a count without a bound
 LARGEST = 1 << 52  # largest absolute value and largest given count, below which half-integers are exact
-_SCALES = 1e-60, 1e12  # smallest and largest scale of noise
+SCALES = 1e-60, 1e12  # smallest and largest scale of noise
 _NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
@@ -377,11 +377,11 @@ class _Published(NamedTuple):
 
 def _refuse_scales(scale: Floats, nodes: Integers, names: Sequence[str] | None) -> None:
     """Raise ValueError for a scale of noise that is too small or too large."""
-    bad = (scale[nodes] < _SCALES[0]) | (scale[nodes] > _SCALES[1])
+    bad = (scale[nodes] < SCALES[0]) | (scale[nodes] > SCALES[1])
     if bad.any():
         i = nodes[np.argmax(bad)]
         raise ValueError(
-            f"scale must be from {_SCALES[0]:g} to {_SCALES[1]:g}, got {scale[i]:g} for {node_name(names, i)}; check "
+            f"scale must be from {SCALES[0]:g} to {SCALES[1]:g}, got {scale[i]:g} for {node_name(names, i)}; check "
             "the units of the noise"
         )
 

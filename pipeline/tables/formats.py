@@ -202,7 +202,7 @@ def read_part(source: "TableSource", path: str, part: Part, columns: Columns) ->
         except CellError as error:
             raise BadInputError(
                 f"{path}: column {error.column!r} must be {error.requirement}, got something else in data row "
-                f"{part.first + error.row + 1}; convert or remove other rows, and write 1000, not 1,000 ({NOT_PUBLIC})"
+                f"{part.first + error.row + 1}; convert that row or remove it, and write 1000, not 1,000 ({NOT_PUBLIC})"
             ) from None
     rows = np.column_stack([cells[name] for name in columns.names])
     if len(rows) != part.n_rows:

@@ -29,7 +29,7 @@ from studies.own_data.estimates import (
 from studies.own_data.option_groups import BudgetOptions, OutputOptions
 from studies.own_data.output import refuse_with_release
 from studies.own_data.private_table import parse_markers, read_column, show_names
-from studies.own_data.spending import Account
+from studies.own_data.spending import Account, require_losses
 
 _BINS = 10  # number of bins of a range
 
@@ -81,6 +81,7 @@ def answer_mean(
             f"--bounds-epsilon must be given with --range auto only, got {bounds_epsilon} with --range {limits}; e.g. "
             f"--range auto --bounds-epsilon {epsilon / 5:g}"
         )
+    require_losses(epsilon, bounds_epsilon)
     bounds = None if limits == "auto" else _parse_range(limits)
     records = file.read(column)
     question = Question("mean", column, unit, search=bounds_epsilon)
@@ -118,16 +119,23 @@ def answer_histogram(
             f"public categories of {column}, edges of bins or a range without looking at the records"
         )
     labels: Sequence[str]
+    rule = ""
     if categories is not None:
         literals = conditions.parse_categories("categories", categories)
         labels = conditions.label_categories(literals)
         encode = partial(conditions.encode_categories, literals=literals)
+        rule = (
+            f"categories: all other cells count as {conditions.OTHER}; whether cells of a category exist is not "
+            "checked, which would need a release"
+        )
     else:
         bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
         labels = conditions.label_bins(bins)
         encode = partial(conditions.encode_bins, edges=bins)
     codes = file.read(column, encode).astype(np.int64)
-    _answer(options, file, Question("histogram", column, labels=tuple(labels)), partial(release_histogram, codes))
+    _answer(
+        options, file, Question("histogram", column, labels=tuple(labels), rule=rule), partial(release_histogram, codes)
+    )
 
 
 def _answer_condition(options: EstimateOptions, command: str, where: str | None, levels: str | None) -> None:
@@ -155,6 +163,7 @@ def _require(options: EstimateOptions, **subject: str | None) -> tuple[PrivateFi
         raise BadInputError(
             f"{', '.join(required)} must be given, or --release alone, got no {', '.join(absent)}; see --help"
         )
+    require_losses(options.epsilon)
     return PrivateFile(options.file, options.epsilon, parse_markers(options.na)), text
 
 

@@ -7,7 +7,7 @@ with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,11 @@ from mechanisms import LedgerFile, private_posterior, publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from mechanisms.release import require_opendp
-from pipeline.errors import BadInputError, ExecutionError, as_bad_input
+from pipeline.errors import ExecutionError, as_bad_input
+from studies.output import format_numbers
+from studies.own_data.conditions import OTHER
 from studies.own_data.estimate_output import Estimate, Question, load_release
+from studies.own_data.output import warn_near_end
 from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
@@ -40,9 +43,6 @@ class Spending:
     search: float | None = None  # loss of the search for the range; None if the range is given
 
     def __post_init__(self) -> None:
-        for loss in self.losses:
-            if not (math.isfinite(loss) and loss > 0):
-                raise BadInputError(f"epsilon must be finite and > 0, got {loss:g}; pass a loss in nats, such as 1")
         if self.seed is None:
             with as_bad_input():
                 require_opendp()
@@ -140,12 +140,37 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
     notes = (
         f"range: values outside {limits} count as the nearest end; the mean is that of these values",
         "model: normal records of unknown mean and variance; prior from the range alone",
+        *_unresolved(posterior, unit),
+        *warn_near_end(column, posterior.release[0] / model.n, _noise_std_per_row(model), model.bounds, unit),
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(mean), float(low), float(high))
     return Estimate(
         question, title, (row,), posterior, notes, edges, density, ("sum of scaled values", "sum of their squares")
     )
+
+
+def _unresolved(posterior: ReleasePosterior, unit: str) -> list[str]:
+    """Return a line if the noisy variance of the scaled records is at most 2 standard deviations of its noise."""
+    model = posterior.model
+    assert isinstance(model, ReleaseModel)
+    mean, square = posterior.release / model.n
+    noise_std = _noise_std_per_row(model)
+    if square - mean**2 > 2.0 * noise_std * math.hypot(1.0, 2.0 * mean):
+        return []
+    middle, half_width = model.units()
+    numbers = format_numbers((middle + half_width * mean, half_width * noise_std, middle), half_width * noise_std)
+    alone, error, centre = (f"{number} {unit}".rstrip() for number in numbers)
+    return [
+        "the release does not resolve the variance: estimate and interval rest on the prior of the variance, and may "
+        f"be pulled towards the middle of the range, {centre}; the noisy sum alone gives {alone}, with noise of "
+        f"standard deviation {error}; a narrower public range has less noise"
+    ]
+
+
+def _noise_std_per_row(model: ReleaseModel) -> float:
+    """Return the standard deviation of the noise of a released sum, divided by the number of rows."""
+    return math.sqrt(model.noise.density_variance) / model.n
 
 
 def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Estimate:
@@ -188,11 +213,27 @@ def _estimate_histogram(question: Question, posterior: ReleasePosterior) -> Esti
     notes = (
         "model: rows are independent draws from a population; uniform prior of the shares",
         "intervals: each has 95 % probability by itself",
+        *_mostly_other(posterior, labels),
     )
     statistics = tuple(f"rows of {label}" for label in labels)
     return Estimate(
         question, f"shares of {question.subject}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), statistics
     )
+
+
+def _mostly_other(posterior: ReleasePosterior, labels: Sequence[str]) -> list[str]:
+    """Return a warning if the noisy share of other rows is beyond 1/2 by 2 standard deviations of its noise."""
+    model = posterior.model
+    assert isinstance(model, ReleaseModel)
+    if OTHER not in labels:
+        return []
+    share = posterior.release[labels.index(OTHER)] / model.n
+    if share - 2.0 * _noise_std_per_row(model) <= 0.5:
+        return []
+    return [
+        f"warning: more than half of the rows count as {OTHER}, by a noisy share of {share:.2g}; check that the "
+        "categories are spelt as in the table"
+    ]
 
 
 _ESTIMATES: dict[str, Callable[[Question, ReleasePosterior], Estimate]] = {

@@ -14,6 +14,8 @@ from pipeline.errors import BadInputError
 from pipeline.tables.formats import require_regular
 from studies.output import say, writing
 
+_NEAR_END = 0.8  # distance of a noisy mean from the middle of its range, in half-widths, above which a warning is due
+
 
 def print_release(
     statistics: Iterable[tuple[str, float]], noise: str, as_json: bool, json_values: Mapping[str, Any]
@@ -58,6 +60,20 @@ def refuse_with_release(release: Path | None, **others: object) -> None:
             f"{' and '.join(stated)} must be omitted with --release, which contains the question, and spends nothing; "
             "omit them"
         )
+
+
+def warn_near_end(
+    column: str, scaled_mean: float, noise_std: float, ends: tuple[float, float], unit: str = ""
+) -> list[str]:
+    """Return a warning if the noisy mean of a column, scaled so that its range is [-1, 1], is near an end of it."""
+    # at a mean beyond 0.8, at least half of the values are in the outermost fifth of the range, by Markov's inequality
+    if abs(scaled_mean) - 2.0 * noise_std <= _NEAR_END:
+        return []
+    end = f"{ends[int(scaled_mean > 0.0)]:,g} {unit}".rstrip()
+    return [
+        f"warning: the noisy mean of {column} is near the end {end} of its range, as if many values were outside, or "
+        "the range too wide; values outside count as the end"
+    ]
 
 
 def state_guarantee(

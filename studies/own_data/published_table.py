@@ -218,7 +218,11 @@ def _link(text: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     keys = _keys(text)
     is_open = (np.diff((text.to_numpy() != "").astype(int), axis=1) > 0).any(axis=1)
     shown = np.array([",".join(row) for row in text.itertuples(index=False, name=None)])
-    refuse("levels", is_open, shown, "blank after a blank level", "a blank level is the total over it")
+    remedy = (
+        "a blank level is the total over it, and totals over one level and over another are not nested: omit one kind, "
+        "or pass both to mechanisms.tables.crossed_posterior"
+    )
+    refuse("levels", is_open, shown, "blank after a blank level", remedy)
     names = ("the total", *text.columns)
     rows: dict[tuple[str, ...], list[int]] = {}
     for row, key in enumerate(keys):

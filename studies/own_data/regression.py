@@ -114,6 +114,7 @@ class Prepared:
     table: TableRows
     n_rows: int  # of complete rows, if others are dropped
     levels: tuple[int, ...]  # number of indicators per column, 0 for columns of numbers
+    references: Mapping[str, str]  # first level of each column with public levels
     box: PublicBox
     noise: GramNoise
     guarantee: Guarantee
@@ -163,7 +164,7 @@ def _release_table(options: RegressionOptions, account: Account) -> tuple[Stored
     _show_forecast(prepared, request.level, account.seed is not None)
     account.confirm(request.name, prepared.guarantee)
     release, rng = release_regression(prepared, request.drops_missing, checked)
-    stored = StoredRelease(release, prepared.box, request.drops_missing)
+    stored = StoredRelease(release, prepared.box, request.drops_missing, prepared.references)
     stored.show(options.output.json)
     return stored, rng
 
@@ -195,7 +196,8 @@ def prepare(request: RegressionRequest, cluster: Profile, is_rehearsal: bool) ->
             n = reduce_rows([table.rows], _count_complete, _add, cluster)
         forecast = require_support(box, n, noise, request.guesses, indicators, request.level)
     n_levels = tuple(max(len(literals.get(name, ())) - 1, 0) for name in table.columns)
-    return Prepared(table, n, n_levels, box, noise, guarantee, forecast, cluster)
+    references = {name: literals[name][0].text for name in table.columns if name in literals}
+    return Prepared(table, n, n_levels, references, box, noise, guarantee, forecast, cluster)
 
 
 def _show_forecast(prepared: Prepared, level: float, is_rehearsal: bool) -> None:

@@ -1,8 +1,9 @@
 """Releases and posteriors of private linear regression as text, JSON, tables, draws and figures."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -14,12 +15,14 @@ from mechanisms.regression.gram_release import RESERVED_NAMES, GramRelease, Publ
 from mechanisms.regression.private_regression import RegressionPosterior
 from studies.option_texts import format_level
 from studies.output import ERRORS, format_numbers, print_table, say, writing
+from studies.own_data.conditions import OTHER
 from studies.own_data.output import (
     describe_dropped,
     print_release,
     read_release,
     reading_release,
     state_guarantee,
+    warn_near_end,
     write_plot,
 )
 
@@ -33,6 +36,7 @@ class StoredRelease:
     release: GramRelease
     box: PublicBox
     drops_missing: bool  # rows with missing cells are none of its rows
+    references: Mapping[str, str] = field(default_factory=dict)  # reference level of each column with public levels
 
     @property
     def neighbours(self) -> str:
@@ -44,7 +48,9 @@ class StoredRelease:
         """Return the release as values for JSON, from which `load_release` restores it."""
         box = self.box
         columns = {name: [low, high] for name, low, high in zip(box.names, box.low, box.high, strict=True)}
-        return {"columns": columns, **({"missing": "drop"} if self.drops_missing else {}), **self.release.to_dict()}
+        missing = {"missing": "drop"} if self.drops_missing else {}
+        references = {"references": dict(self.references)} if self.references else {}
+        return {"columns": columns, **references, **missing, **self.release.to_dict()}
 
     def show(self, as_json: bool) -> None:
         """Print the noisy sums of the scaled columns and of their products, or the release as JSON."""
@@ -68,13 +74,14 @@ def load_release(path: Path) -> StoredRelease:
     """Return the release in a file with what ``regress --json`` prints, or in a JSON file of its results.
 
     The text may stand after ``release:``. Earlier versions released features with the names of other results; the word
-    "feature" follows these.
+    "feature" follows these. Those of earlier versions have no reference levels.
     """
     with reading_release(path, "regress --json"):
         values = read_release(path)
         columns = values.pop("columns").items()
         box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: pair for name, pair in columns})
-        return StoredRelease(GramRelease.from_dict(values), box, values.get("missing") == "drop")
+        references = {str(name): str(level) for name, level in values.get("references", {}).items()}
+        return StoredRelease(GramRelease.from_dict(values), box, values.get("missing") == "drop", references)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +105,7 @@ class RegressionAnswer:
             *state_guarantee(release.guarantee, release.n, drops_missing=self.stored.drops_missing),
             *self._heavy_tails(values["coefficients"]),
             *self._unresolved(values["error_bound"]),
+            *self._describe_ranges(),
             f"inference: {posterior.method}, {format_level(self.level)} intervals",
             *(f"warning: {warning}" for warning in self.warnings),
             *account_lines,
@@ -110,6 +118,27 @@ class RegressionAnswer:
             say(f"values: {output}")
         if plot is not None:
             write_plot(plot, self._specify(values))
+
+    def _describe_ranges(self) -> list[str]:
+        """Return lines on reference levels, public ranges, and noisy means near their ends; indicators have none."""
+        box, release = self.stored.box, self.stored.release
+        std = math.sqrt(release.noise.variance / (2.0 if release.noise.name == "gaussian" else 1.0)) / release.n
+        ranges, warned = [], []
+        for name, mean, low, high in zip(box.names, release.noisy[0, 1:] / release.n, box.low, box.high, strict=True):
+            if "=" in name and (low, high) == (0.0, 1.0):
+                continue
+            ranges.append(f"{low:,g} to {high:,g} ({name})")
+            warned += warn_near_end(name, float(mean), std, (low, high))
+        references = []
+        for name, level in self.stored.references.items():
+            others = "" if f"{name}={OTHER}" in box.names else ", with all values that are not levels"
+            references.append(f"{name}={level}{others}")
+        return [
+            *([f"reference levels: {'; '.join(references)}"] if references else []),
+            f"range: values outside {', '.join(ranges)} count as the nearest end; clamped responses bias the "
+            "coefficients",
+            *warned,
+        ]
 
     def _heavy_tails(self, coefficients: dict[str, dict[str, float]]) -> list[str]:
         """Return a line on coefficients whose interval is much narrower than that of a normal posterior."""

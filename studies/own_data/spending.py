@@ -7,6 +7,7 @@ from decimal import Decimal
 import typer
 
 from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import validate_epsilon
 from mechanisms.release import CheckedRelease, LedgerFile, Loss, Rehearsal
 from pipeline.errors import BadInputError, as_bad_input
 from studies.option_texts import require_seed
@@ -16,6 +17,16 @@ from studies.own_data.option_groups import BudgetOptions
 def add_losses(*losses: float) -> float:
     """Return the sum of privacy losses, added as decimal numbers."""
     return float(sum(Decimal(repr(loss)) for loss in losses))
+
+
+def require_losses(epsilon: float, bounds_epsilon: float | None = None) -> None:
+    """Raise BadInputError unless the losses of the releases of a command, and their sum, are valid."""
+    with as_bad_input():
+        validate_epsilon(epsilon)
+    if bounds_epsilon is not None:
+        with as_bad_input("bounds-epsilon"):
+            validate_epsilon(bounds_epsilon)
+            validate_epsilon(add_losses(bounds_epsilon, epsilon))
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,12 @@ def test_noise_has_the_stated_variance(name, variance):
             "format rounded:2.5: base must be an integer of at most 2**52, got 2.5",
         ),
         ({"seen": ["", "suppressed:0", ""]}, ["a"], "format suppressed:0: threshold must be"),
-        ({"b": ["1", "1", "2"]}, ["a", "b"], "levels must be blank after a blank level, got ,1 in data row 1"),
+        (
+            {"b": ["1", "1", "2"]},
+            ["a", "b"],
+            "levels must be blank after a blank level, got ,1 in data row 1; a blank level is the total over it, "
+            "and totals over one level and over another are not nested: omit one kind, or pass both to mechanisms.",
+        ),
     ],
 )
 def test_bad_tables_are_refused(changed, levels, message):

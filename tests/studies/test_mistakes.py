@@ -60,7 +60,7 @@ MISTAKES = {
     f"{MEAN} --range 0:9 --budget 3": "--ledger must be given with --budget",
     "mean people.csv --column Income --range 0:9 --epsilon 1 --yes": "did you mean income? Allowed: income, age",
     "mean people.csv --column region --range 0:9 --epsilon 1 --yes": "column 'region' must be a finite number",
-    "mean text.csv --column income --range 0:9 --epsilon 1 --yes": "in data row 2; convert or remove other rows",
+    "mean text.csv --column income --range 0:9 --epsilon 1 --yes": "in data row 2; convert that row or remove it",
     "mean thousands.csv --column income --range 0:9 --epsilon 1 --yes": "write 1000, not 1,000",
     "mean missing.csv --column income --range 0:9 --epsilon 1 --yes": "impute or remove missing values",
     "mean semicolons.csv --column income --range 0:9 --epsilon 1 --yes": "its fields must be separated by commas",

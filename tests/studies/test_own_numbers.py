@@ -188,6 +188,52 @@ def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, fi
     assert Path("l").read_text().count("epsilon") == 1
 
 
+@pytest.mark.parametrize(("categories", "is_warned"), [("red,green,blue", False), ("Red,Green", True)])
+def test_histogram_warns_if_most_rows_count_as_other(command, file, categories, is_warned):
+    """A quarter of the rows are mauve, and none is Red; neither note nor warning of edges, which divide all values."""
+    words = ("histogram", "people.csv", "--epsilon", 5, "--seed", 1, "--column")
+    code, out, err = command(*words, "colour", "--categories", categories)
+    assert (code, err) == (0, "")
+    assert (
+        "\ncategories: all other cells count as other; whether cells of a category exist is not checked, which" in out
+    )
+    assert ("warning: more than half of the rows count as other, by a noisy share of " in out) is is_warned
+    out = command(*words, "age", "--edges", "900:1000")[1]
+    assert ("warning" in out, "not checked" in out) == (False, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("high", "is_resolved"), [(200_000, True), (2_000_000, False)])
+def test_mean_states_that_the_release_does_not_resolve_the_variance(command, high, is_resolved):
+    """Records have a standard deviation of 20,000; the noisy sum alone, in their unit, is the released one."""
+    records = np.random.default_rng(2).normal(50_000, 20_000, 800).round()
+    Path("wide.csv").write_text("income\n" + "\n".join(map(str, records)) + "\n")
+    words = ("mean", "wide.csv", "--column", "income", "--range", f"0:{high}", "--unit", "EUR", "--seed", 1)
+    code, out, err = command(*words, "--epsilon", 1)
+    assert (code, err, "does not resolve the variance" in out) == (0, "", not is_resolved)
+    assert ("warning: the noisy mean of income is near the end 0 EUR" in out) is not is_resolved
+    if not is_resolved:
+        alone, std = re.findall(r"sum alone gives (\S+) EUR, with noise of standard deviation (\S+) EUR;", out)[0]
+        sum_of_scaled, scale = re.findall(r"scaled values (\S+),.* of scale (\S+)", out)[0]
+        assert f"the middle of the range, {high // 2:,} EUR;" in out
+        assert float(alone.replace(",", "")) == pytest.approx(high / 2 * (1 + float(sum_of_scaled) / 800), abs=100)
+        std_of_mean = high / 2 * math.sqrt(2) * float(scale) / 800
+        assert float(std.replace(",", "")) == pytest.approx(std_of_mean, rel=0.05)
+
+
+@pytest.mark.slow
+def test_noisy_mean_near_an_end_of_its_range_gives_a_warning(command, regression):
+    """Means of x and y of r.csv are 1/2."""
+    words = ["y=-9:0" if word == "y=-1:2" else word for word in regression]
+    code, out, err = command(*words, "--seed", 1)
+    assert (code, err) == (0, "")
+    limits = "range: values outside 0 to 1 (x), -9 to 0 (y) count as the nearest end; clamped responses bias the coeff"
+    assert limits in out
+    assert re.findall("warning: the noisy mean of .*range,", out) == [
+        "warning: the noisy mean of y is near the end 0 of its range,"
+    ]
+
+
 @pytest.mark.slow
 def test_release_with_a_search_states_both_losses_again(command, file):
     Path("r.txt").write_text(command(*AUTO, 8, "--epsilon", 2, "--yes", "--json")[1])
@@ -306,7 +352,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         ),
         ((*MEAN[:4], "--range", "auto", "--yes"), "--range auto needs --bounds-epsilon E, got none"),
         ((*MEAN, "--bounds-epsilon", "1", "--yes"), "--bounds-epsilon must be given with --range auto only, got 1.0"),
-        ((*AUTO, "-1", "--yes"), "epsilon must be finite and > 0, got -1"),
+        ((*AUTO, "-1", "--yes"), "bounds-epsilon: epsilon must be a finite number > 0, got -1"),
         ((*AUTO, "1", *LEDGER), "epsilon of the bounds must be at least about 3 for 40 records, got 1"),
         ((*AUTO, "9", *LEDGER), "epsilon must be at most 3, the rest of the budget of 3 in the ledger l, got 10"),
         (
@@ -374,11 +420,25 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file
     assert not Path("l").exists()
 
 
-def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file):
-    for epsilon in (0, -1, "nan", "inf", 1e-9):
-        code, out, err = command(*MEAN, "--epsilon", epsilon, "--ledger", "l", "--budget", 3, "--yes")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert not Path("l").exists()
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
+def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file, regression, words):
+    """Limits of numbers are checked before a table is read: a missing one is not what is refused."""
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"regression": regression[:-2], "partition": partition}.get(words, words)
+    for epsilon in (0, -1, "nan", "inf", 1e-300, 1e200, 1e-9):
+        for table in (words[1], "missing.csv")[: 1 if epsilon == 1e-9 else 2]:
+            budget = ("--ledger", "l", "--budget", 3, "--yes")
+            code, out, err = command(words[0], table, *words[2:], "--epsilon", epsilon, *budget)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert ("epsilon must be " in err) or epsilon == 1e-9
+            assert not Path("l").exists()
+    if words is HISTOGRAM:
+        code, out, err = command(*words, "--epsilon", 1e61, "--ledger", "l", "--budget", 1e70, "--yes")
+        assert (code, out, err.count("\n"), Path("l").exists()) == (2, "", 1, False)
+    if "auto" in words:
+        for epsilon in (0, 1e-300, 1e200):
+            code, out, err = command(words[0], "missing.csv", *AUTO[2:], epsilon, "--epsilon", 1, "--yes")
+            assert (code, out, err.count("\n"), "bounds-epsilon: epsilon must be " in err) == (2, "", 1, True)
 
 
 def test_answer_on_the_terminal_decides(command, file, monkeypatch):

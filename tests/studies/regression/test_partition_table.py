@@ -431,7 +431,10 @@ def test_extreme_released_values_are_shown_and_stored(tmp_path, low, high):
     ("value", "message"),
     [
         (np.nan, "column 'b' must be present in every row, got a missing cell in data row 18; impute"),
-        (np.inf, "column 'b' must be a finite number, got something else in data row 18; convert or remove"),
+        (
+            np.inf,
+            "column 'b' must be a finite number, got something else in data row 18; convert that row or remove it",
+        ),
     ],
 )
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

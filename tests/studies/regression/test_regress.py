@@ -57,8 +57,9 @@ def test_all_formats_give_the_same_release(regress):
 def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_path):
     found = {}
     for table in ("t.csv", "t.parquet"):
-        code, _out, err = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
+        code, out, err = regress(*LEVELS, "--output", tmp_path / "o.json", table=table)
         assert code == 0, err
+        assert "\nreference levels: kind=s\nrange: values outside 10 to 11 (a), -3 to 3 (b), -3 to 6 (y) count" in out
         found[table] = json.loads((tmp_path / "o.json").read_text())
     assert found["t.csv"] == found["t.parquet"]
     values = found["t.csv"]["coefficients"]
@@ -69,13 +70,17 @@ def test_levels_are_indicators_and_other_is_one_if_it_is_listed(regress, tmp_pat
 
 
 @pytest.mark.slow
-def test_values_that_are_not_listed_are_the_reference(regress):
+def test_values_that_are_not_listed_are_the_reference(command, regress, tmp_path):
     """A binary column that its levels exhaust has one indicator, and its release the sums of an indicator column."""
     words = ("--target", "y", *RANGES, "--epsilon", 3, "--seed", 1)
     code, out, err = regress(*words, "--levels", "kind=s,t", "--json")
     assert code == 0, err
     columns = json.loads(re.search("release: (.*)", out)[1])["columns"]
     assert list(columns) == ["a", "b", "kind=t", "y"]
+    (tmp_path / "release.txt").write_text(out)
+    stated = "\nreference levels: kind=s, with all values that are not levels\n"
+    assert stated in out
+    assert stated in command("regress", "--release", tmp_path / "release.txt")[1]
     mapped = FRAME.assign(kind=(FRAME["kind"] == "t").astype(float))
     box = PublicBox.of({"a": (10, 11), "b": (-3, 3), "kind": (0, 1), "y": (-3, 6)})
     noisy = np.array(json.loads(re.search("release: (.*)", out)[1])["noisy"])
