@@ -6,6 +6,7 @@ and coarser grids, so that the same page takes minutes and has larger errors.
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,26 @@ def configure(study: Study, scale: str = "published", seed: int | None = None) -
     """Return the arguments with which `pipeline.run` runs a study at a scale."""
     if scale not in SCALES:
         raise BadInputError(unknown("scale", scale, SCALES))
-    kept = study.quick if scale == "quick" else Scale()
+    kept = part_at(study, scale)
     return {"trials": kept.trials, "seed": seed, "panels": kept.panels, "values": dict(kept.values)}
+
+
+def part_at(study: Study, scale: str) -> Scale:
+    """Return the part of a study at a scale, without panels and axes that a copy of the study has removed."""
+    if scale != "quick":
+        return Scale()
+    panels = {panel.name: panel for panel in study.panels}
+    axes = {axis for panel in study.panels for axis in panel.settable()}
+
+    def stored(by_panel: Any) -> Any:
+        """Return values by panel for the panels of the study, and others as they are."""
+        return (
+            {name: by_panel[name] for name in by_panel if name in panels} if isinstance(by_panel, Mapping) else by_panel
+        )
+
+    values = {axis: stored(given) for axis, given in study.quick.values.items() if axis in axes}
+    names = tuple(name for name in study.quick.panels if name in panels)
+    return Scale(stored(study.quick.trials) or None, names, {axis: given for axis, given in values.items() if given})
 
 
 def store_path(folder: str | os.PathLike[str], name: str) -> str:

@@ -19,7 +19,7 @@ from pipeline.store.files.locations import holds_root, is_local, normalise_locat
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
 from studies.benchmark.shipped import ShippedReferences, criteria_of, data_of, read_shipped, references_of
-from studies.folders import store_path
+from studies.folders import part_at, store_path
 
 BenchmarkScale = Literal["quick", "full"]
 
@@ -129,12 +129,8 @@ def _kinds(study: Study) -> set[str]:
     return {kind for panel in study.panels for kind in panel.accepts}
 
 
-def _scale(study: Study, scale: BenchmarkScale) -> Scale:
-    return study.quick if scale == "quick" else Scale()
-
-
 def _at_scale(study: Study, scale: BenchmarkScale) -> Study:
-    part = _scale(study, scale)
+    part = part_at(study, scale)
     return study.configure(part.trials, None, part.panels, part.values, check=False)
 
 
@@ -160,7 +156,7 @@ def _plan(
 ) -> BenchmarkRun:
     _require_method(store_path(folder, name), file, folder)
     source = replace(find_study(name, MODULES), methods=(file,))
-    declared, own, part = source.load(), file.load().name, _scale(STUDIES[name], scale)
+    declared, own, part = source.load(), file.load().name, part_at(STUDIES[name], scale)
     values = dict(_values_in(declared, part, panels))
     of_scale = _kept(part.trials, panels) if isinstance(part.trials, Mapping) else part.trials
     options = RunOptions(

@@ -63,7 +63,9 @@ def write_benchmark(
 
 
 def state_verdict(results: BenchmarkResults) -> str:
-    """Return the verdict on the calibration in one sentence."""
+    """Return the verdict on a broken guarantee or else on the calibration in one sentence."""
+    if results.has_broken_guarantee:
+        return f"The stated guarantee of {results.own} is broken, so that it has no rank."
     tests = results.uniformity.tests
     if not tests:
         return f"The calibration of {results.own} was not tested."
@@ -83,10 +85,18 @@ def state_failures(results: BenchmarkResults) -> str:
 
 def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:
     """Return the evidence on the privacy guarantee in one sentence."""
-    audits = {panel.compared.panel.name: panel.compared.audit for panel in results.panels if panel.compared.audit}
-    if audits:
-        stated = "; ".join(f"panel {name}: {describe_audit(audit)}" for name, audit in audits.items())
-        return f"Exact audits of the stated guarantee: {stated}."
+    panels: dict[str, list[str]] = {}  # by the result of the audit
+    for panel in results.panels:
+        if panel.compared.audit:
+            panels.setdefault(describe_audit(panel.compared.audit), []).append(panel.compared.panel.name)
+    if list(panels) == ["unaudited"]:
+        return (
+            f"Its stated guarantee was not audited, since {results.own} has no exact distribution of its releases; "
+            "dpstudies audit compares its draws with the guarantee."
+        )
+    if panels:
+        stated = "; ".join(f"{result} ({', '.join(names)})" for result, names in panels.items())
+        return f"Exact audits of the stated guarantee by panel, which larger n may exceed: {stated}."
     if isinstance(method, OwnMethod) and method.guarantee is None:
         return "The method receives values that are released already, so it needs no guarantee of its own."
     return "The guarantee is declared by the method, and not audited."

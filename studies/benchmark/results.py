@@ -221,7 +221,10 @@ def _best_reference(panel: ComparedPanel, families: Families, cell: int) -> str 
 
 
 def _is_admitted(panel: ComparedPanel, method: str, tested: Uniformity) -> bool:
-    """Return True for a private method with tests of which none is rejected, or in a study without tests."""
-    if method in panel.without_privacy:
+    """Return True for a private method with tests of which none is rejected, or in a study without tests.
+
+    A method whose audit has found a larger privacy loss than the stated one is not private.
+    """
+    if method in panel.without_privacy or (method == panel.own and panel.audit.get("verdict") == "broken"):
         return False
     return not panel.criteria.uniform or (bool(tested.tests) and not tested.rejected)

@@ -42,7 +42,13 @@ def benchmark(
     a trial, or breaks its guarantee.
     """
     from studies.benchmark.computation import plan_benchmark
-    from studies.benchmark.page import require_own_page, state_failures, state_verdict, write_benchmark
+    from studies.benchmark.page import (
+        require_own_page,
+        state_failures,
+        state_guarantee,
+        state_verdict,
+        write_benchmark,
+    )
     from studies.benchmark.run import compute, describe_runs
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
 
@@ -78,7 +84,8 @@ def benchmark(
     with writing(page):
         write_benchmark(results, own, page, store, omitted, describe_runs(runs))
     print_table(*list_own_ranks(results))
-    for text in (state_verdict(results), state_failures(results), state_sensitivity(results)):
+    texts = [state_verdict(results), state_guarantee(results, own), state_failures(results)]
+    for text in [*texts, *[state_sensitivity(results)] * bool(results.uniformity.tests)]:
         say(text)
     say(f"page: {page}")
     is_good = results.is_calibrated and not results.n_failed and not results.has_broken_guarantee

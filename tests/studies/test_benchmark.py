@@ -469,9 +469,22 @@ def test_counts_are_ranked_by_distance_and_audited(command, folder, monkeypatch)
             f"MECHANISM = replace(MECHANISMS['geometric'], name='{name}', release=release)\n"
         )
         got, out, _ = command("benchmark", f"{name}.py", "--store", name)
-        assert (got, f"The calibration of {name} was not tested." in out) == (code, True)
-        assert re.search(r"hellinger-accuracy +k2 +\d of 3 +not tested", out)
-        assert evidence in (folder / name / f"benchmark-{name}.html").read_text()
+        page = (folder / name / f"benchmark-{name}.html").read_text()
+        verdict = "The stated guarantee of weak is broken, so that it has no rank." if code else "was not tested."
+        assert (got, verdict in out, f"{verdict}</b>" in page) == (code, True, True)
+        assert bool(re.search(r"hellinger-accuracy +k2 +\d of 3 +not tested", out)) == (code == 0)
+        assert evidence in out
+        assert evidence in page
+    (folder / "drawn.py").write_text(
+        "from mechanisms import Guarantee, Mechanism\n"
+        "def draw(rng, counts, epsilon, delta, size):\n"
+        "    noise, n = rng.integers(-1, 2, size=size), counts.sum()\n"
+        "    first = (counts[0] + noise).clip(0, n)\n"
+        "    return __import__('numpy').column_stack([first, n - first])\n"
+        "MECHANISM = Mechanism('drawn', sampler=draw, guarantee=lambda epsilon, delta: Guarantee(epsilon))\n"
+    )
+    _, out, _ = command("benchmark", "drawn.py", "--store", "drawn")
+    assert "Its stated guarantee was not audited, since drawn has no exact distribution of its releases" in out
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ COMMANDS = {
     "benchmark in a study of other methods": (*BENCHMARK, "--study", "privacy-audit"),
     "benchmark with a negative seed": (*BENCHMARK, "--seed", "-1"),
     "benchmark without trials": (*BENCHMARK, "--trials", "0"),
+    "benchmark with time limit 0": (*BENCHMARK, "--time-limit", "0"),
     "plan with a method file that raises": ("plan", "calibration", "--add", "raises.py"),
     "submission with a method file that raises": (
         *("submit", "calibration", "--store", "new.zarr", "--cluster", "address", "--add", "raises.py"),

@@ -434,3 +434,13 @@ def test_errata_take_their_numbers_from_the_stores(audited):
     assert (n_partitions, slope) == (20, 2)
     assert printed == pytest.approx(20 * mean, abs=1e-2)
     assert sum("The store of" in text for text in shown.values()) > 10
+
+
+def test_quick_scale_of_a_copy_leaves_out_panels_and_axes_that_it_lacks():
+    for study in STUDIES.values():
+        for panel in study.panels:
+            part = replace(study, panels=(panel,), claims=(), figures=())
+            quick = part.configure(**configure(part, "quick"))
+            assert [kept.name for kept in quick.panels] == [panel.name]
+            if panel.name in (study.quick.panels or [panel.name]):
+                assert quick.panels[0].spec() == study.configure(**configure(study, "quick")).panel(panel.name).spec()
