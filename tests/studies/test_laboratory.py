@@ -438,9 +438,10 @@ def test_errata_take_their_numbers_from_the_stores(audited):
 
 def test_quick_scale_of_a_copy_leaves_out_panels_and_axes_that_it_lacks():
     for study in STUDIES.values():
+        whole = study.configure(**configure(study, "quick"))
         for panel in study.panels:
             part = replace(study, panels=(panel,), claims=(), figures=())
-            quick = part.configure(**configure(part, "quick"))
+            quick = part.configure(**configure(part, "quick"), check=False)
             assert [kept.name for kept in quick.panels] == [panel.name]
             if panel.name in (study.quick.panels or [panel.name]):
-                assert quick.panels[0].spec() == study.configure(**configure(study, "quick")).panel(panel.name).spec()
+                assert quick.panels[0].spec() == whole.panel(panel.name).spec()
