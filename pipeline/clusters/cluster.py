@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dask
 from distributed import Client, LocalCluster, Status, Worker, WorkerPlugin
@@ -300,7 +301,9 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     except (OSError, ValueError, TypeError, AssertionError) as error:
         flags = _tls_flags(profile)
         is_anonymous = flags and "tls_client_cert" not in profile.security
-        scheduler = shlex.join(["dask", "scheduler", *(["--protocol", "tls"] if flags else []), *flags])
+        local = ["--dashboard-address", "127.0.0.1:0"]  # by default, the dashboard listens on all interfaces
+        protocol = ["--protocol", "tls"] if flags else []
+        scheduler = shlex.join(["dask", "scheduler", *_place_options(profile), *local, *protocol, *flags])
         remedy = (
             "its TLS needs a client certificate: add tls_client_cert and tls_client_key to the security"
             if is_anonymous
@@ -310,6 +313,15 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
             f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): {remedy} of profile "
             f"{profile.name}"
         ) from error
+
+
+def _place_options(profile: Profile) -> list[str]:
+    """Return the options of a scheduler at the address of a profile; none for an address without host and port."""
+    try:
+        place = urlsplit(str(profile.address))
+        return ["--host", place.hostname, "--port", str(place.port)] if place.hostname and place.port else []
+    except ValueError:  # such as a port that is no number
+        return []
 
 
 def _connect(profile: Profile, security: Any, seconds: float) -> Client:

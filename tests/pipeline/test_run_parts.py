@@ -110,7 +110,7 @@ def test_blocks_of_other_shares_are_not_pending_in_a_share(parts):
 
 REFUSED = {
     "none": (lambda parts, lab: [], "requires the stores of all shares, got none"),
-    "missing": (lambda parts, lab: parts[:2], "all 3 shares are required, but 3/3 are missing"),
+    "missing": (lambda parts, lab: parts[:2], "all 3 shares are required; missing: 3/3"),
     "overlapping": (lambda parts, lab: [*parts, parts[0]], "must not overlap, got 1/3 in both"),
     "no share": (lambda parts, lab: [*parts[:2], lab / "other.zarr"], "is not a share"),
     "foreign": (lambda parts, lab: [*parts[:2], lab / "foreign.zarr"], "are of different runs: their spec differs"),

@@ -103,7 +103,7 @@ def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
     missing = [str(part) for k in range(count) if (part := RunPart(k + 1, count)) not in stores]
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        raise BadInputError(f"all {count:,} shares are required, but {', '.join(missing[:3])}{more} are missing")
+        raise BadInputError(f"all {count:,} shares are required; missing: {', '.join(missing[:3])}{more}")
 
 
 def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:
