@@ -215,6 +215,10 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
 
     _, failed, pending = total_by_kind(counts.values())
     following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
+    if not follow and opened.sessions and "ended" not in opened.sessions[-1]:
+        following = (
+            f"the session of {opened.sessions[-1]['started']} has no end: if it does not run any more, {following}"
+        )
     for panel, audits in _describe_audits(opened).items():
         for method, text in audits.items():
             say(f"audit of {method} in panel {panel}: {text}")

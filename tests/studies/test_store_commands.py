@@ -241,6 +241,8 @@ def test_status_watches_until_the_store_is_complete(command):
         deadline = time.monotonic() + 60
         while not Path("t.zarr", "p", "status", "c").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+        _, out, _ = command("status", "t.zarr")
+        assert re.search(r"has no end: if it does not run any more, continue with: dpstudies resume t.zarr", out)
         code, out, err = command("status", "--watch", "--every", "0.2", "t.zarr")
         assert working.wait(60) == 0
     finally:
