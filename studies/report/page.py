@@ -125,9 +125,11 @@ def _shorten(svg: bytes) -> bytes:
 
 
 def state_finding(claim: Claim, finding: Finding) -> str:
-    """Return a claim with its verdict as a sentence, and the correction of a claim that is not true as printed."""
+    """Return a claim with its verdict as a sentence, and the correction or evidence of one that is not true."""
     corrected = correction(claim, finding)
-    return f"{finding.verdict.capitalize()}: {claim.statement}{f' Correct: {corrected}' if corrected else ''}"
+    is_false = finding.verdict in (words[1] for words in VERDICTS.values())
+    rest = f" Correct: {corrected}" if corrected else f" {finding.evidence}" if is_false else ""
+    return f"{finding.verdict.capitalize()}: {claim.statement}{rest}"
 
 
 def correction(claim: Claim, finding: Finding) -> str:

@@ -1,6 +1,7 @@
 """Tests of runs in shares: joined shares equal one run, and what cannot be joined is refused before a write."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,23 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         with pytest.raises(BadInputError, match=text):
             call()
     assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
+
+
+def test_shares_of_files_with_other_modules_are_not_merged(tmp_path, monkeypatch):
+    """Equal study files are not enough: a module of the folder that one of them imports has other code."""
+    shares = []
+    for part in ("1/2", "2/2"):
+        folder = tmp_path / part.partition("/")[0]
+        folder.mkdir()
+        (folder / "local_share.py").write_text(f"OFFSET = {part[0]}")
+        path = write_study_file(folder / "study.py", "data + local_share.OFFSET", head="import local_share")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [*sys.path])
+            patch.delitem(sys.modules, "local_share", raising=False)
+            shares.append(pipeline.run(path, f"{folder}.zarr", share=part).url)
+            del sys.modules["local_share"]
+    with pytest.raises(BadInputError, match="of different runs: their study file differs"):
+        pipeline.merge(shares, tmp_path / "all.zarr")
 
 
 def test_a_finished_creation_states_the_code_that_computes_its_trials(tmp_path, monkeypatch):

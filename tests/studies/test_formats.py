@@ -52,7 +52,7 @@ def test_sentence_of_a_finding_has_its_correction():
         return verdict(False, "The smallest mean is -0.1.")
 
     stated = state_finding(positive, positive.judge({}))
-    assert stated == "Does not hold: All means are positive. Correct: The smallest mean is -0.1."
+    assert stated == "Does not hold: All means are positive. The smallest mean is -0.1."
 
 
 def test_records_are_embedded_as_columns():

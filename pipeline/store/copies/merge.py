@@ -6,8 +6,10 @@ parts are not asked for.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from pipeline.declare.local_modules import MODULES
 from pipeline.errors import BadInputError, StoreAccessError
 from pipeline.store.codec.regions import iterate_slabs
 from pipeline.store.copies.new_store import new_store, put_all
@@ -19,8 +21,12 @@ from pipeline.store.scan.run_part import RUN_PART, RunPart
 from pipeline.store.sessions.lease import require_idle
 from pipeline.store.sessions.records import is_lost, record_files
 
-_EQUAL_IN_PARTS = {"spec_sha256": "spec", "study_code_sha256": "study file", "store_format": "store format"}
-"""Attributes of the root that are equal in all parts of a run, in words."""
+_EQUAL_IN_PARTS: dict[str, list[tuple[str, ...]]] = {
+    "spec": [("spec_sha256",)],
+    "study file": [("study_code_sha256",), ("study_file_sha256", MODULES)],  # before 0.4, code had another hash
+    "store format": [("store_format",)],
+}
+"""Words -> alternative attributes of the root that are equal in all parts of a run."""
 
 
 def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> ResultStore:
@@ -83,8 +89,8 @@ def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
     for source in sources:
         if source.run_part is None:
             raise BadInputError(f"{source.url} is not a share; merge takes the stores of run --share K/M")
-        for name, what in _EQUAL_IN_PARTS.items():
-            if source.attributes.get(name) != first.attributes.get(name):
+        for what, alternatives in _EQUAL_IN_PARTS.items():
+            if not any(_are_equal(source.attributes, first.attributes, names) for names in alternatives):
                 raise BadInputError(
                     f"the shares {first.url} and {source.url} are of different runs: their {what} differs; compute "
                     "both with one study and one version of dpstudies"
@@ -118,3 +124,7 @@ def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[
                         "different code; compute them again with one version"
                     )
         put_all(put, found)
+
+
+def _are_equal(first: Mapping[str, Any], second: Mapping[str, Any], names: Sequence[str]) -> bool:
+    return all(first.get(name) == second.get(name) for name in names)
