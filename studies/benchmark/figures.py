@@ -99,9 +99,12 @@ def _by_cell(
     values = ds[over].values
     is_wide = over in numeric and values.min() > 0 and values.max() >= _WIDE * values.min()
     ds = ds.squeeze([dim for dim in sizes if dim != over and sizes[dim] == 1], drop=True)
+    positive = arrays[0][arrays[0] > 0.0]  # others are outside of a logarithmic axis, which the caption states
+    is_tall = positive.size > 0 and positive.max() >= _WIDE * positive.min()
     chart = Chart(
         lambda summaries: {compared.title: ds}, over,
-        {"y": "ratio_mean"}, "method", styles, x=Axis(log=is_wide), y=Axis(label, covers=(1.0,)), across={"level": 1.0},
+        {"y": "ratio_mean"}, "method", styles, x=Axis(log=is_wide), y=Axis(label, log=is_tall, covers=(1.0,)),
+        across={"level": 1.0},
         pick={dim: f"{dim} = {{}}" for dim in varying if dim != over}, height=260, first=(compared.own,),
         best=best)  # fmt: skip
     return chart({})

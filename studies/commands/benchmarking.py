@@ -51,6 +51,7 @@ def benchmark(
     )
     from studies.benchmark.run import compute, describe_runs
     from studies.benchmark.tables import list_own_ranks, state_sensitivity
+    from studies.folders import store_path
 
     file = find_method(method)
     runs, omitted = plan_benchmark(
@@ -87,6 +88,8 @@ def benchmark(
     texts = [state_verdict(results), state_guarantee(results, own), state_failures(results)]
     for text in [*texts, *[state_sensitivity(results)] * bool(results.uniformity.tests)]:
         say(text)
+    for name in dict.fromkeys(panel.compared.study for panel in results.panels if panel.own.count("failed")):
+        say(f"failed trials are left out of ranks; their causes: {command('errors', store_path(store, name))}")
     say(f"page: {page}")
     is_good = results.is_calibrated and not results.n_failed and not results.has_broken_guarantee
     raise typer.Exit(0 if is_good else 1)

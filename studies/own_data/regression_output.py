@@ -150,7 +150,8 @@ class RegressionAnswer:
         ]
         if not names:
             return []
-        return [f"heavy tails of {', '.join(names)}: rare distant values enlarge the sd, but not the interval"]
+        tails = "rare distant values move the mean and enlarge the sd, but not the interval"
+        return [f"heavy tails of {', '.join(names)}: {tails}"]
 
     def _unresolved(self, error_bound: float | None) -> list[str]:
         """Return the lines on what the release does not resolve."""

@@ -176,6 +176,7 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
     failed = int(rows_of(out)[0][-1])
     assert 50 < failed < 200
     assert f"{250 - failed} trials of failing are ok, {failed} failed." in out
+    assert "failed trials are left out of ranks; their causes: dpstudies errors " in out
 
 
 @pytest.mark.slow
