@@ -129,7 +129,8 @@ class StudySource:
         """
         if self.sha256 is None or self.reference is None or self.content is not None:
             return  # `load` compares the modules of a file
-        assert self.file is not None
+        if self.file is None:
+            return  # a worker lacks the module, which `load` states
         name = self.reference.partition(":")[0]
         content = read_bytes(self.file, "study file")
         modules = (LocalModule(name, code_sha256(content), self.sha256), *self.local_modules)

@@ -70,7 +70,8 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
         source.refuse_stale()
         study = source.load().from_spec(spec)
     except BaseException as error:  # this thread receives no interrupt
-        cure = "" if isinstance(error, BadInputError) else "; install the packages that the study imports there"
+        is_other_code = isinstance(error, BadInputError) and error.__cause__ is None  # no import has failed
+        cure = "" if is_other_code else "; install the packages that the study imports there"
         return f"{where} cannot load the study: {explain(error)}{cure}"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
         return f"the code on {where} has a different version; install the same version everywhere"
