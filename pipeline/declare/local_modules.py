@@ -10,6 +10,7 @@ import ast
 import hashlib
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ MODULES = "study_modules"
 """Attribute of stores and sessions with the SHA-256 of the files of local modules by name, as JSON."""
 _VERSIONED = {"mechanisms", "pipeline", "studies"}
 _INSTALLED = {"site-packages", "dist-packages"}
+_STANDARD = os.path.realpath(sysconfig.get_paths()["stdlib"])
 _SUFFIXES = ("/__init__.py", ".py", *EXTENSION_SUFFIXES)
 # Specs of local modules, and the SHA-256 of their code, when this process imported them; only `remember_modules` adds
 # to it. It is global, as `sys.modules` is.
@@ -144,6 +146,8 @@ def _local_file(name: str, folder: str) -> str | None:
     places = _places(top, sys.path if folder in sys.path else [*sys.path, folder])
     for place in places:
         parent = os.path.realpath(os.path.dirname(place))
+        if Path(parent).is_relative_to(_STANDARD):  # the folder may contain the installation of Python
+            return None
         is_below = Path(parent).is_relative_to(home)
         is_installed = is_below and _INSTALLED.intersection(Path(parent).relative_to(home).parts)
         if (is_below and not is_installed) or Path(home).is_relative_to(os.path.realpath(place)):

@@ -17,6 +17,7 @@ from pipeline import BadInputError, extend, open_results, resume, run
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.code_files import code_sha256
 from pipeline.declare.importing import PREFIX, module_file
+from pipeline.declare.local_modules import local_files
 from pipeline.declare.method_files import stored_method
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source
@@ -382,6 +383,12 @@ def test_an_edit_that_changes_numbers_of_one_cell_is_refused(user, tmp_path):
         "the edit changes stored numbers: panel p, m, trial 3 gives numbers that differ",
         f"verify {store} --repair --all --accept-edited-study",
     )
+
+
+def test_standard_modules_below_the_folder_are_not_local():
+    text = "import json, email.message, sysconfig, math, _ctypes, numpy.linalg, os.path"
+    for folder in ("/", sys.prefix, sys.base_prefix, str(Path.home())):
+        assert local_files(text, folder) == {}
 
 
 def test_hash_of_code_is_that_of_other_versions_of_python():
