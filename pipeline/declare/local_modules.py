@@ -26,7 +26,8 @@ from pipeline.errors import BadInputError
 MODULES = "study_modules"
 """Attribute of stores and sessions with the SHA-256 of the files of local modules by name, as JSON."""
 _VERSIONED = {"mechanisms", "pipeline", "studies"}
-_INSTALLED = {"site-packages", "dist-packages"}
+INSTALLED = {"site-packages", "dist-packages"}
+"""Names of folders with installed packages."""
 _STANDARD = os.path.realpath(sysconfig.get_paths()["stdlib"])
 _SUFFIXES = ("/__init__.py", ".py", *EXTENSION_SUFFIXES)
 # Specs of local modules, and the SHA-256 of their code, when this process imported them; only `remember_modules` adds
@@ -149,10 +150,10 @@ def _local_file(name: str, folder: str) -> str | None:
         if Path(parent).is_relative_to(_STANDARD):  # the folder may contain the installation of Python
             return None
         is_below = Path(parent).is_relative_to(home)
-        is_installed = is_below and _INSTALLED.intersection(Path(parent).relative_to(home).parts)
+        is_installed = is_below and INSTALLED.intersection(Path(parent).relative_to(home).parts)
         if (is_below and not is_installed) or Path(home).is_relative_to(os.path.realpath(place)):
             return None if _is_standard(top, place) else _file_below(os.path.dirname(place), name)
-    if top in sys.stdlib_module_names or any(_INSTALLED.intersection(Path(place).parts) for place in places):
+    if top in sys.stdlib_module_names or any(INSTALLED.intersection(Path(place).parts) for place in places):
         return None
     return _file_below(folder, name)
 

@@ -25,6 +25,7 @@ import cloudpickle
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
 from pipeline.declare.importing import append_to_path, import_content, module_file
 from pipeline.declare.local_modules import (
+    INSTALLED,
     MODULES,
     LocalModule,
     local_modules,
@@ -119,8 +120,7 @@ class StudySource:
         names = self.reference.partition(":")[0].split(".")
         packages = names if os.path.basename(self.file) == "__init__.py" else names[:-1]
         root = os.path.abspath(os.path.join(folder, *[os.pardir] * len(packages)))
-        is_installed = os.path.basename(root) in ("site-packages", "dist-packages")
-        return folder if is_installed else root, ".".join(packages)
+        return folder if os.path.basename(root) in INSTALLED else root, ".".join(packages)
 
     def refuse_stale(self) -> None:
         """Raise `BadInputError` if this process has imported another code of a study's module than that of its file.

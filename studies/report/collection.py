@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from pipeline import Erratum
@@ -214,12 +215,6 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
     It is a refuted claim, if possible one that leads, or else an erratum that a computation with the page shows. The
     target is on the page, and the numbers of a claim have its verdict.
     """
-    shown = [
-        (erratum, erratum.show(result.summaries))
-        for result in results.values()
-        for erratum in result.study.errata
-        if erratum.show is not None
-    ]
     rows = []
     for chapter in chapters:
         refuted = [judgement for judgement in chapter.judged if _refutes(judgement)]
@@ -233,13 +228,14 @@ def _corrected(chapters: list[Chapter], results: Results) -> list[tuple[Paper, s
                 refuted, key=lambda judgement: (not judgement.claim.leads, judgement.claim.erratum is None)
             )
         ]
-        corrections += [
-            ("errata", erratum, numbers) for erratum, numbers in shown if erratum.paper == chapter.paper.key
-        ]
-        rows += [
-            (chapter.paper, target, erratum.printed, erratum.correct, numbers)
-            for target, erratum, numbers in corrections[:1]
-        ]
+        shown = (  # numbers are computed for the first one only
+            ("errata", erratum, erratum.show(result.summaries))
+            for result in results.values()
+            for erratum in result.study.errata
+            if erratum.show is not None and erratum.paper == chapter.paper.key
+        )
+        for target, erratum, numbers in islice(chain(corrections, shown), 1):
+            rows.append((chapter.paper, target, erratum.printed, erratum.correct, numbers))
     return rows
 
 

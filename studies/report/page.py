@@ -18,13 +18,13 @@ import jinja2
 import xarray as xr
 
 from pipeline import Claim, Figure, Finding, Panel, Study
-from pipeline.declare.claims import VERDICTS
 from pipeline.declare.streams import sha256
 from pipeline.store.files.locations import is_local
 from studies.claims import Summaries
 from studies.figures import Converter, Plot, describe_hidden, describe_outside, interactive, specify
 from studies.figures.defaults import default_figures
 from studies.report.papers import OTHER, PAPERS, Paper
+from studies.report.results import VERDICT_GROUPS
 from studies.styles import DARK_COLORS
 
 _HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
@@ -127,7 +127,7 @@ def _shorten(svg: bytes) -> bytes:
 def state_finding(claim: Claim, finding: Finding) -> str:
     """Return a claim with its verdict as a sentence, and the correction or evidence of one that is not true."""
     corrected = correction(claim, finding)
-    is_false = finding.verdict in (words[1] for words in VERDICTS.values())
+    is_false = finding.verdict in VERDICT_GROUPS["false"]
     rest = f" Correct: {corrected}" if corrected else f" {finding.evidence}" if is_false else ""
     return f"{finding.verdict.capitalize()}: {claim.statement}{rest}"
 
@@ -137,7 +137,7 @@ def correction(claim: Claim, finding: Finding) -> str:
 
     The evidence corrects a conclusion of a paper that declares no erratum; other claims are not printed anywhere.
     """
-    if finding.verdict not in (*(words[1] for words in VERDICTS.values()), "corrected"):
+    if finding.verdict not in (*VERDICT_GROUPS["false"], "corrected"):
         return ""
     if claim.erratum is not None:
         return claim.erratum.correct
