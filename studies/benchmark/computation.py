@@ -111,7 +111,7 @@ def plan_benchmark(
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
             limits = allow_failures, time_limit
-            least = {panel: needed for panel in kept if n_tests[name][panel]} if trials is None else {}
+            least = {panel: needed for panel in kept if n_tests[name].get(panel)} if trials is None else {}
             runs.append(_plan(name, file, kept, folder, scale, reference, trials, least, seed, recompute, *limits))
         omitted += _omitted(name, own, kept, scale)
     if not runs:
@@ -157,13 +157,14 @@ def _supported(panel: Panel, own: AddedMethod) -> NDArray[np.bool_]:
 
 
 def _count_tests(study: Study, own: AddedMethod, scale: BenchmarkScale) -> dict[str, int]:
-    """Return the number of tests of a method's calibration in each panel that accepts it, without failed trials."""
-    panels = [panel for panel in _at_scale(study, scale).panels if own.kind in panel.accepts]
+    """Return the number of tests of a method's calibration in each panel that has some, unless trials fail."""
+    exact = [panel for panel in _at_scale(study, scale).panels if panel.name in study.criteria.exact]
     return {
         panel.name: count_tests(
             panel_of(study.name, panel, study.criteria, _coordinates(panel)), _supported(panel, own)
         )
-        for panel in panels
+        for panel in exact
+        if own.kind in panel.accepts
     }
 
 

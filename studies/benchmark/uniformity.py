@@ -18,6 +18,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declare.factors import format_values
 from studies.benchmark.compared_panel import ComparedPanel
 
 LEVEL = 1e-3
@@ -155,7 +156,7 @@ def run_tests(panel: ComparedPanel, method: str) -> list[UniformityTest]:
             panel.study,
             panel.panel.name,
             cells[k],
-            label,
+            ", ".join(format_values(values)),
             measure,
             bool(of_levels),
             distance,
@@ -163,7 +164,7 @@ def run_tests(panel: ComparedPanel, method: str) -> list[UniformityTest]:
             float(kstwo.sf(abs(distance), n)),
         )
         for measure in panel.uniform
-        for component, label in enumerate(panel.components(measure))
+        for component, values in enumerate(panel.components(measure))
         for k in np.flatnonzero(summary.n_values[measure][:, component])
         for n in [int(summary.n_values[measure][k, component])]
         for of_levels, distance in enumerate(summary.distances[measure][k, component].tolist())
