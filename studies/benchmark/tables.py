@@ -203,8 +203,8 @@ def state_sensitivity(results: BenchmarkResults) -> str:
     return (
         f"{len(tests):,} tests at a family-wise level of {LEVEL:g}: with probability 0.9 or more, they detect a "
         f"deviation of the distribution function of the quantiles, or of the levels of central intervals:{everywhere} "
-        f"one of {single:.2f} in any single cell. A cell passed if one of {LARGE_DEVIATION} would be detected in it; "
-        "smaller ones may remain."
+        f"one of {single:.2f} in any single cell. Where no test is rejected, a cell passed if one of {LARGE_DEVIATION} "
+        "would be detected in it; smaller ones may remain."
     )
 
 
