@@ -222,8 +222,18 @@ def entries(text: str) -> tuple[float, ...]:
 
 def ks_distance(quantiles: np.ndarray) -> float:
     """Return the Kolmogorov–Smirnov distance of quantiles to the uniform distribution; see `ks_p_value`."""
+    return abs(signed_ks_distance(quantiles))
+
+
+def signed_ks_distance(quantiles: np.ndarray) -> float:
+    """Return the Kolmogorov–Smirnov distance, with a negative sign if quantiles are too small rather than too large.
+
+    It is the larger one of max(u − F(u−)) and −max(F(u) − u) in absolute value, for the empirical distribution
+    function F.
+    """
     ordered, levels = np.sort(quantiles), np.arange(quantiles.size + 1) / quantiles.size
-    return float(np.maximum(levels[1:] - ordered, ordered - levels[:-1]).max())
+    too_large, too_small = float((ordered - levels[:-1]).max()), float((levels[1:] - ordered).max())
+    return too_large if too_large >= too_small else -too_small
 
 
 def ks_p_value(quantiles: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pipeline import Criteria, Panel
-from pipeline.declare.factors import format_value, format_values
+from pipeline.declare.factors import format_values
 from pipeline.results.conversions import stored_audits
 from studies.benchmark.method_summary import MethodSummary
 from studies.styles import not_private
@@ -89,11 +89,12 @@ class ComparedPanel:
         """Return the name and the meaning of a measure."""
         return f"{measure}, {next(declared.meaning for declared in self.panel.measures if declared.name == measure)}"
 
-    def components(self, measure: str) -> list[str]:
-        """Return the components of a measure as text, [""] for a scalar one."""
+    def components(self, measure: str) -> list[dict[str, Any]]:
+        """Return the values of the output axes in each component of a measure, [{}] for a scalar one."""
         declared = next(declared for declared in self.panel.measures if declared.name == measure)
-        values = [axis.values for axis in self.panel.outputs] if declared.dims else []
-        return [", ".join(map(format_value, combination)) for combination in product(*values)]
+        axes = self.panel.outputs if declared.dims else ()
+        names = [axis.name for axis in axes]
+        return [dict(zip(names, combination, strict=True)) for combination in product(*(axis.values for axis in axes))]
 
     @property
     def loss(self) -> str:
@@ -120,12 +121,9 @@ class ComparedPanel:
     def is_exact(self, measure: str) -> NDArray[np.bool_]:
         """Return True where a measure of an exact posterior is uniform, shape (cell, component)."""
         exact = self.criteria.exact[self.panel.name]
-        cells = [_is_named(exact, cell) for cell in self.cells]
-        components = [
-            all(label in map(str, exact.get(axis.name, (label,))) for axis in self.panel.outputs)
-            for label in self.components(measure)
-        ]
-        return np.outer(cells, components)
+        cells = np.array([_is_named(exact, cell) for cell in self.cells], bool)
+        components = np.array([_is_named(exact, component) for component in self.components(measure)], bool)
+        return cells[:, None] & components
 
     def with_methods(self, ds: xr.Dataset) -> "ComparedPanel":
         """Return the panel with the methods of a stored one on the same cells, and their attributes."""
@@ -165,5 +163,5 @@ def panel_of(study: str, panel: Panel, criteria: Criteria, ds: xr.Dataset) -> Co
 
 
 def _is_named(values: Mapping[str, Sequence[Any]], cell: Mapping[str, Any]) -> bool:
-    """Return True if each factor of a cell has one of the values that are named for it."""
+    """Return True if each factor of a cell, or axis of a component, has one of the values that are named for it."""
     return all(cell[name] in allowed for name, allowed in values.items() if name in cell)

@@ -6,8 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
 from pipeline import BadInputError, Panel, Scale, Study
 from pipeline.clusters.profiles import load_profile
+from pipeline.declare.factors import format_value
 from pipeline.declare.method_files import MethodFile, read_records
 from pipeline.declare.panel import AddedMethod
 from pipeline.declare.source import find_study
@@ -18,7 +23,9 @@ from pipeline.runs.run_plan import RunPlan, plan_run
 from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES
+from studies.benchmark.compared_panel import panel_of
 from studies.benchmark.shipped import ShippedReferences, criteria_of, data_of, read_shipped, references_of
+from studies.benchmark.uniformity import LARGE_DEVIATION, count_tests, trials_to_detect
 from studies.folders import part_at, store_path
 
 BenchmarkScale = Literal["quick", "full"]
@@ -73,7 +80,8 @@ def plan_benchmark(
 
     Other methods are read from the stores of the folder `reference`, or from the shipped references. They are computed
     if `recompute` is true, and in studies whose shipped references do not fit. With another `seed`, shipped references
-    are not paired.
+    are not paired. Where they are read, and unless `trials` is given, the own method has as many trials as decide on
+    its calibration in each cell, but at most those of the references and of the full scale.
 
     Return also the panels of these studies that accept the kind and are omitted.
     """
@@ -93,6 +101,9 @@ def plan_benchmark(
             raise BadInputError(unknown(f"study that accepts methods of kind {own.kind}", name, accepting))
     if reference is not None:
         _require_references(reference, folder, accepting)
+    # of all studies, so that numbers of trials do not depend on the chosen ones
+    n_tests = {name: _count_tests(STUDIES[name], own, scale) for name in accepting}
+    needed = trials_to_detect(LARGE_DEVIATION, max(1, sum(sum(by_panel.values()) for by_panel in n_tests.values())))
     runs: list[BenchmarkRun] = []
     omitted: list[OmittedPanel] = []
     chosen = list(dict.fromkeys(studies or accepting))
@@ -100,7 +111,8 @@ def plan_benchmark(
         kept = [panel.name for panel in _at_scale(STUDIES[name], scale).panels if _supports(panel, own)]
         if kept:
             limits = allow_failures, time_limit
-            runs.append(_plan(name, file, kept, folder, scale, reference, trials, seed, recompute, *limits))
+            least = {panel: needed for panel in kept if n_tests[name].get(panel)} if trials is None else {}
+            runs.append(_plan(name, file, kept, folder, scale, reference, trials, least, seed, recompute, *limits))
         omitted += _omitted(name, own, kept, scale)
     if not runs:
         raise BadInputError(
@@ -136,9 +148,34 @@ def _at_scale(study: Study, scale: BenchmarkScale) -> Study:
 
 def _supports(panel: Panel, own: AddedMethod) -> bool:
     """Return True if a panel accepts a method, which supports one of its cells."""
-    if own.kind not in panel.accepts:
-        return False
-    return bool(replace(panel, methods=(panel.accepts[own.kind](own),)).applicable.any())
+    return own.kind in panel.accepts and bool(_supported(panel, own).any())
+
+
+def _supported(panel: Panel, own: AddedMethod) -> NDArray[np.bool_]:
+    """Return the mask of the cells of a panel that a method of a kind that it accepts supports, shape (cell,)."""
+    return np.array(replace(panel, methods=(panel.accepts[own.kind](own),)).applicable.any(axis=1), bool)
+
+
+def _count_tests(study: Study, own: AddedMethod, scale: BenchmarkScale) -> dict[str, int]:
+    """Return the number of tests of a method's calibration in each panel that has some, unless trials fail."""
+    exact = [panel for panel in _at_scale(study, scale).panels if panel.name in study.criteria.exact]
+    return {
+        panel.name: count_tests(
+            panel_of(study.name, panel, study.criteria, _coordinates(panel)), _supported(panel, own)
+        )
+        for panel in exact
+        if own.kind in panel.accepts
+    }
+
+
+def _coordinates(panel: Panel) -> xr.Dataset:
+    """Return the values of the factors of a panel as in its store, where vectors are text."""
+    return xr.Dataset(
+        coords={
+            factor.name: [format_value(value) if isinstance(value, tuple) else value for value in factor.values]
+            for factor in (*panel.factors, *panel.method_factors)
+        }
+    )
 
 
 def _plan(
@@ -149,11 +186,13 @@ def _plan(
     scale: BenchmarkScale,
     reference: str | None,
     trials: int | None,
+    least: Mapping[str, int],
     seed: int | None,
     recompute: bool,
     allow_failures: bool,
     time_limit: float | None,
 ) -> BenchmarkRun:
+    """Return the run of a study; if references are read, a panel has the `least` trials as far as they have."""
     _require_method(store_path(folder, name), file, folder)
     source = replace(find_study(name, MODULES), methods=(file,))
     declared, own, part = source.load(), file.load().name, part_at(STUDIES[name], scale)
@@ -180,8 +219,20 @@ def _plan(
             dim = declared.panel(panel).method_dim
             assert dim is not None  # panels that accept methods have a dimension of them
             values[dim] = {**values.get(dim, {}), panel: (own,)}
+        options = replace(options, trials=_with_more_trials(configured, declared, references, least))
     plan = plan_run(source, store_path(folder, name), replace(options, values=values))
     return BenchmarkRun(name, own, plan, declared, references, not_shipped)
+
+
+def _with_more_trials(
+    study: Study, declared: Study, references: ResultStore | ShippedReferences, least: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the trials of each panel: `least`, if neither the references nor the full scale have fewer."""
+    trials = {panel.name: panel.trials for panel in study.panels if panel.trials is not None}
+    for name, needed in least.items():
+        most = min(declared.panel(name).n_trials, references.spec["panels"][name]["trials"])
+        trials[name] = max(trials[name], min(needed, most))
+    return trials
 
 
 def _require_method(path: str, file: MethodFile, folder: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.blocks.evaluate import KINDS
-from studies.claims import ks_distance
+from studies.claims import signed_ks_distance
 
 Array = NDArray[np.float64]
 
@@ -62,9 +62,9 @@ class MethodSummary:
     components : mapping of str to array, shape (cell, 3, component)
         Measure of which methods are compared by ratios -> mean, error and number of trials of each component.
     distances, n_values : mapping of str to array, shape (cell + 1, component, 2) and (cell + 1, component)
-        Measure of quantiles u -> Kolmogorov-Smirnov distances of u and of |2u − 1| to the uniform distribution, and
-        numbers of quantiles, NaN and 0 without any; the last row is for the quantiles of all cells together, if more
-        than one cell has some.
+        Measure of quantiles u -> signed Kolmogorov-Smirnov distances of u and of |2u − 1| to the uniform distribution,
+        and numbers of quantiles, NaN and 0 without any; the last row is for the quantiles of all cells together, if
+        more than one cell has some. `UniformityTest` defines the sign.
     trials : mapping of str to array, shape (cell, component, trial)
         Values of measures of `components`, NaN in trials that are not ok: of all trials, or of the first ones that are
         compared by trial; no measure if they are not known.
@@ -184,10 +184,12 @@ def _with_all_cells(quantiles: Array) -> list[Array]:
 
 
 def _distances(quantiles: Array) -> tuple[list[tuple[float, float]], list[int]]:
-    """Return the distances of quantiles and of levels by component, and the numbers of quantiles."""
+    """Return the signed distances of quantiles and of levels by component, and the numbers of quantiles."""
     present = [values[~np.isnan(values)] for values in quantiles]
     distances = [
-        (ks_distance(values), ks_distance(np.abs(2.0 * values - 1.0))) if values.size else (math.nan, math.nan)
+        (signed_ks_distance(values), signed_ks_distance(np.abs(2.0 * values - 1.0)))
+        if values.size
+        else (math.nan, math.nan)
         for values in present
     ]
     return distances, [values.size for values in present]

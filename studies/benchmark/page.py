@@ -16,6 +16,7 @@ from studies.benchmark.tables import (
     tabulate_cells,
     tabulate_ranks,
 )
+from studies.benchmark.uniformity import NOT_CALIBRATED, PASSED, UNDECIDED
 from studies.figures.conversion import Converter
 from studies.own_methods import OwnMethod
 from studies.report.page import render_figure, render_page, write_page
@@ -63,16 +64,24 @@ def write_benchmark(
 
 
 def state_verdict(results: BenchmarkResults) -> str:
-    """Return the verdict on a broken guarantee or else on the calibration in one sentence."""
+    """Return the verdict on a broken guarantee or else on the calibration as sentences."""
     if results.has_broken_guarantee:
         return f"The stated guarantee of {results.own} is broken, so that it has no rank."
     tests = results.uniformity.tests
     if not tests:
         return f"The calibration of {results.own} was not tested."
-    rejected = results.uniformity.rejected
+    rejected = [describe_rejected(panel.own) for panel in results.panels if panel.own.uniformity.rejected]
     if rejected:
-        return f"{results.own} is not calibrated: {describe_rejected(rejected)}."
-    return f"No deviation of {results.own} from calibration was found in {counted(len(tests), 'test')}."
+        return f"{results.own} is not calibrated in {'. In '.join(rejected)}. {_count_verdicts(results)}"
+    tested = counted(len(tests), "test")
+    return f"No deviation of {results.own} from calibration was found in {tested}. {_count_verdicts(results)}"
+
+
+def _count_verdicts(results: BenchmarkResults) -> str:
+    """Return the numbers of cells by verdict in one sentence."""
+    cells = [tests.verdict for panel in results.panels for tests in panel.own.uniformity.by_cell.values()]
+    numbers = [f"{cells.count(verdict):,} {verdict}" for verdict in (NOT_CALIBRATED, PASSED, UNDECIDED)]
+    return f"Tested cells: {', '.join(numbers)}."
 
 
 def state_failures(results: BenchmarkResults) -> str:

@@ -7,20 +7,20 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.errors import counted
 from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.losses import RelativeLoss, compare_losses
 from studies.benchmark.method_summary import CellMeans, MethodSummary
 from studies.benchmark.uniformity import (
-    ALL_CELLS,
-    LARGE_DEVIATION,
+    NOT_CALIBRATED,
+    PASSED,
+    UNDECIDED,
     Uniformity,
-    UniformityTest,
-    detectable_deviation,
     judge_tests,
     run_tests,
 )
 
-NOT_CALIBRATED, PASSED, UNDECIDED, NOT_TESTED = "not calibrated", "passed", "undecided", "not tested"
+NOT_TESTED = "not tested"
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,25 @@ class MethodResult:
 
     @property
     def calibration(self) -> str:
-        """Verdict on the calibration in this panel."""
+        """Verdict on the calibration in this panel, such as "not calibrated (3 of 18 cells)".
+
+        It is "passed" only if every tested cell passed.
+        """
         if not self.uniformity.tests:
             return NOT_TESTED
         if self.uniformity.rejected:
-            return NOT_CALIBRATED
-        return PASSED if self.detectable <= LARGE_DEVIATION else UNDECIDED
+            cells = self.cells_with(NOT_CALIBRATED)
+            return f"{NOT_CALIBRATED} ({self.count_cells(cells) if cells else 'all cells together'})"
+        cells = self.cells_with(UNDECIDED)
+        return f"{UNDECIDED} ({self.count_cells(cells)})" if cells else PASSED
 
-    def worst_test(self, cell: str) -> UniformityTest | None:
-        """Return the test of a cell with the smallest p-value, or None if there is none."""
-        return min(self.uniformity.in_cell(cell).tests, key=lambda test: test.p_value, default=None)
+    def cells_with(self, verdict: str) -> list[str]:
+        """Return the labels of the cells with a verdict."""
+        return [cell for cell, tests in self.uniformity.by_cell.items() if tests.verdict == verdict]
 
-    @property
-    def detectable(self) -> float:
-        """Deviation in all cells of the panel that its tests detect."""
-        tests = self.uniformity.in_cell(ALL_CELLS).tests or self.uniformity.tests
-        return max(detectable_deviation(test.n, len(self.family.tests)) for test in tests)
+    def count_cells(self, cells: Sequence[str]) -> str:
+        """Return the number of some tested cells, such as "3 of 18 cells"."""
+        return f"{len(cells):,} of {counted(len(self.uniformity.by_cell), 'cell')}"
 
     @property
     def is_admitted(self) -> bool:

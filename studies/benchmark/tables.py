@@ -1,16 +1,20 @@
 """Tables of a benchmark: ranks, cells, the worst cells, and numbers of trials for undecided questions."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from pipeline.errors import counted
 from studies.benchmark.losses import RelativeLoss
-from studies.benchmark.results import UNDECIDED, BenchmarkResults, MethodResult, PanelResult
+from studies.benchmark.results import NOT_TESTED, BenchmarkResults, MethodResult, PanelResult
 from studies.benchmark.uniformity import (
+    ALL_CELLS,
     LARGE_DEVIATION,
     LEVEL,
+    NOT_CALIBRATED,
+    UNDECIDED,
+    Uniformity,
     UniformityTest,
     detectable_deviation,
     trials_to_detect,
@@ -26,6 +30,7 @@ HEADS = (
 """Columns of the ranks of methods, after those that name the row."""
 
 _N_WORST = 5
+_N_LISTED = 3  # cells that a sentence names
 _CRITICAL = 3.3  # standard errors of a ratio from 1 from which a method is better or worse, two-sided level 1e-3
 _MOST_TRIALS = 10**7  # numbers of trials beyond which a comparison is a tie
 
@@ -101,13 +106,24 @@ def tabulate_cells(panel: PanelResult) -> PageTable:
     for k, label in enumerate(compared.labels):
         if n_ok[k] + n_failed[k] == 0:
             continue
-        worst = own.worst_test(label)
-        tested = ("", "") if worst is None else (f"{worst.distance:.3f}", f"{worst.p_value:.2g}")
+        tested = _show_tests(own.uniformity.by_cell.get(label))
         relative = _show_cell(own.relative, k)
         shown = (plus_minus(*mean[k]) for mean in means)
         rows.append((label, f"{n_ok[k]:,.0f}", f"{n_failed[k]:,.0f}", *tested, relative, *shown))
-    heads = ("cell", "ok", "failed", "KS distance", "p-value", "relative loss", *compared.averaged)
+    heads = ("cell", "ok", "failed", "calibration", "KS distance", "p-value", "relative loss", *compared.averaged)
     return PageTable(compared.title, f"{own.method} in {counted(len(rows), 'cell')}", heads, rows)
+
+
+def _show_tests(tests: Uniformity | None) -> tuple[str, str, str]:
+    """Return the verdict of the tests of a cell, and the distance and the p-value of the strongest evidence."""
+    if tests is None:
+        return NOT_TESTED, "", ""
+    worst = min(tests.tests, key=lambda test: test.p_value)
+    details = {
+        NOT_CALIBRATED: f" ({worst.direction})",
+        UNDECIDED: f" (would detect {tests.detectable:.2f})",
+    }
+    return f"{tests.verdict}{details.get(tests.verdict, '')}", f"{worst.distance:.3f}", f"{worst.p_value:.2g}"
 
 
 def _show_cell(relative: RelativeLoss | None, cell: int) -> str:
@@ -149,11 +165,11 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
     n_tests = len(results.uniformity.tests)
     for panel in results.panels:
         own, name = panel.own, panel.compared.title
-        if own.calibration == UNDECIDED:
-            n_cells = len({test.cell for test in own.uniformity.tests if not test.is_pooled})
-            needed = math.ceil(trials_to_detect(LARGE_DEVIATION, n_tests) / n_cells)
-            found = f"only deviations of {own.detectable:.2f} or more would be detected"
-            rows.append((name, f"calibrated to {LARGE_DEVIATION}?", found, f"{needed:,}"))
+        if cells := own.cells_with(UNDECIDED):
+            largest = max(own.uniformity.by_cell[cell].detectable for cell in cells)
+            stated = f"in {own.count_cells(cells)}, only deviations of {largest:.2f} or more would be detected"
+            needed = trials_to_detect(LARGE_DEVIATION, n_tests)
+            rows.append((name, f"calibrated to {LARGE_DEVIATION}?", stated, f"{needed:,}"))
     for panel, k, ratio, error in _losses(results):
         if abs(ratio - 1.0) >= _CRITICAL * error:
             continue
@@ -187,7 +203,8 @@ def state_sensitivity(results: BenchmarkResults) -> str:
     return (
         f"{len(tests):,} tests at a family-wise level of {LEVEL:g}: with probability 0.9 or more, they detect a "
         f"deviation of the distribution function of the quantiles, or of the levels of central intervals:{everywhere} "
-        f"one of {single:.2f} in any single cell."
+        f"one of {single:.2f} in any single cell. Where no test is rejected, a cell passed if one of {LARGE_DEVIATION} "
+        "would be detected in it; smaller ones may remain."
     )
 
 
@@ -195,13 +212,18 @@ def _place(test: UniformityTest) -> str:
     return f"{test.study}, {test.panel}, {test.cell}"
 
 
-def describe_rejected(tests: Sequence[UniformityTest]) -> str:
-    """Return the panels in which tests are rejected, with the strongest evidence in each."""
-    strongest: dict[tuple[str, str], UniformityTest] = {}
-    for test in tests:
-        strongest.setdefault((test.study, test.panel), test)
-    return "; ".join(
-        f"{test.study}, {test.panel} ({test.cell}: KS distance {test.distance:.2f} of the {test.subject}, "
-        f"p {test.p_value:.1g})"
-        for test in strongest.values()
-    )
+def describe_rejected(result: MethodResult) -> str:
+    """Return the cells of a panel in which tests are rejected, and the direction of the strongest evidence in each.
+
+    An example is "3 of 18 cells of calibration, binomial: n=100, epsilon=0.1 (intervals too narrow); ...".
+    """
+    strongest: dict[str, UniformityTest] = {}
+    for test in result.uniformity.rejected:
+        strongest.setdefault(test.cell, test)
+    title, pooled = result.compared.title, strongest.pop(ALL_CELLS, None)
+    if not strongest:
+        assert pooled is not None
+        return f"all cells of {title} together ({pooled.direction})"
+    listed = [f"{cell} ({test.direction})" for cell, test in list(strongest.items())[:_N_LISTED]]
+    more = [f"{len(strongest) - _N_LISTED:,} more"] if len(strongest) > _N_LISTED else []
+    return f"{result.count_cells([*strongest])} of {title}: {'; '.join([*listed, *more])}"

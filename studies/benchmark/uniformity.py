@@ -5,31 +5,45 @@ u, and of |2u − 1|, the level of the smallest central interval with the truth.
 are too narrow or too wide with fewer trials. Both tests are also made on the quantiles of all cells of a panel
 together, which are independent. P-values are adjusted by Holm's method, which controls the family-wise error whatever
 the dependence of the tests.
+
+A cell is not calibrated if one of its tests is rejected. It passed if none is, and each would detect a deviation of
+`LARGE_DEVIATION`; otherwise it is undecided. A smaller deviation may remain in a cell that passed.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from math import log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pipeline.declare.factors import format_values
 from studies.benchmark.compared_panel import ComparedPanel
 
 LEVEL = 1e-3
 """Family-wise level: probability that a calibrated method is reported as not calibrated."""
 
 LARGE_DEVIATION = 0.15
-"""Deviation of a distribution function that the tests of a panel must detect to pass a method."""
+"""Deviation of a distribution function that the tests of a cell must detect to pass a method."""
 
 _POWER_QUANTILE = 1.2816
 """Standard normal quantile of 0.9, the probability of a detection."""
 
 ALL_CELLS = "all cells"
 
+NOT_CALIBRATED, PASSED, UNDECIDED = "not calibrated", "passed", "undecided"
+
 
 @dataclass(frozen=True)
 class UniformityTest:
-    """Kolmogorov-Smirnov test of the quantiles of one component in one cell, or in all cells of a panel."""
+    """Kolmogorov-Smirnov test of the quantiles of one component in one cell, or in all cells of a panel.
+
+    The sign of the distance is that of the larger one-sided deviation: positive if the values are too large, negative
+    if they are too small. If levels |2u − 1| are too large, intervals are too narrow; if they are too small, too wide.
+    If quantiles u of the truth are too large, the posterior is biased down, since the truth is above most of it; if
+    they are too small, it is biased up.
+    """
 
     study: str
     panel: str
@@ -37,9 +51,14 @@ class UniformityTest:
     component: str
     measure: str
     of_levels: bool  # True for |2u − 1|
-    distance: float
+    signed_distance: float
     n: int
     p_value: float
+
+    @property
+    def distance(self) -> float:
+        """Kolmogorov-Smirnov distance, from 0 to 1."""
+        return abs(self.signed_distance)
 
     @property
     def is_pooled(self) -> bool:
@@ -53,13 +72,42 @@ class UniformityTest:
         joint = "" if self.measure == "pit" else f" ({self.measure})"
         return f"{quantity}{joint}{f' of {self.component}' if self.component else ''}"
 
+    @property
+    def direction(self) -> str:
+        """Deviation as text, such as "intervals too narrow"; "biased" without a direction for a joint measure."""
+        too_large = self.signed_distance > 0.0
+        if self.of_levels:
+            stated = f"intervals too {'narrow' if too_large else 'wide'}"
+        else:
+            stated = "biased" + (f" {'down' if too_large else 'up'}" if self.measure == "pit" else "")
+        return f"{stated}{f' for {self.component}' if self.component else ''}"
+
 
 @dataclass(frozen=True)
 class Uniformity:
-    """Tests of one method with their adjusted p-values."""
+    """Tests of one method with their p-values, which are adjusted for `n_family` tests."""
 
     tests: Sequence[UniformityTest]
     adjusted: Sequence[float]
+    n_family: int
+
+    @property
+    def verdict(self) -> str:
+        """Verdict on the calibration by at least one test: not calibrated, passed or undecided."""
+        if self.rejected:
+            return NOT_CALIBRATED
+        return PASSED if self.detectable <= LARGE_DEVIATION else UNDECIDED
+
+    @property
+    def detectable(self) -> float:
+        """Smallest deviation that each of the tests detects; see `detectable_deviation`."""
+        return detectable_deviation(min(test.n for test in self.tests), self.n_family)
+
+    @cached_property
+    def by_cell(self) -> dict[str, "Uniformity"]:
+        """Tests of each single cell, by its label."""
+        cells = dict.fromkeys(test.cell for test in self.tests if not test.is_pooled)
+        return {cell: self.in_cell(cell) for cell in cells}
 
     @property
     def rejected(self) -> list[UniformityTest]:
@@ -77,12 +125,12 @@ class Uniformity:
 
     def _where(self, is_kept: Callable[[UniformityTest], bool]) -> "Uniformity":
         pairs = [pair for pair in zip(self.tests, self.adjusted, strict=True) if is_kept(pair[0])]
-        return Uniformity([test for test, _ in pairs], [adjusted for _, adjusted in pairs])
+        return Uniformity([test for test, _ in pairs], [adjusted for _, adjusted in pairs], self.n_family)
 
 
 def judge_tests(tests: Sequence[UniformityTest]) -> Uniformity:
     """Return tests with p-values that are adjusted by Holm's method."""
-    return Uniformity(tests, adjust([test.p_value for test in tests]))
+    return Uniformity(tests, adjust([test.p_value for test in tests]), len(tests))
 
 
 def adjust(p_values: Sequence[float]) -> list[float]:
@@ -108,21 +156,37 @@ def run_tests(panel: ComparedPanel, method: str) -> list[UniformityTest]:
             panel.study,
             panel.panel.name,
             cells[k],
-            label,
+            ", ".join(format_values(values)),
             measure,
             bool(of_levels),
             distance,
             n,
-            float(kstwo.sf(distance, n)),
+            float(kstwo.sf(abs(distance), n)),
         )
         for measure in panel.uniform
-        for component, label in enumerate(panel.components(measure))
+        for component, values in enumerate(panel.components(measure))
         for k in np.flatnonzero(summary.n_values[measure][:, component])
         for n in [int(summary.n_values[measure][k, component])]
         for of_levels, distance in enumerate(summary.distances[measure][k, component].tolist())
     ]
 
 
+def count_tests(panel: ComparedPanel, is_supported: NDArray[np.bool_]) -> int:
+    """Return the number of `run_tests` of a method without failures, given data that it supports in a panel.
+
+    It is an upper bound for a method that does not have all measures of quantiles. The mask has one entry per
+    combination of values of the factors of data.
+    """
+    n_tests = 0
+    for measure in panel.uniform:
+        is_exact = panel.is_exact(measure)
+        is_tested = is_exact & np.repeat(is_supported, len(is_exact) // len(is_supported))[:, None]
+        n_cells = is_tested.sum(axis=0)
+        n_tests += 2 * int(n_cells.sum() + (n_cells > 1).sum())
+    return n_tests
+
+
+@cache
 def detectable_deviation(n: int, n_tests: int) -> float:
     """Return the deviation of a distribution function that one of `n_tests` tests of n quantiles detects.
 

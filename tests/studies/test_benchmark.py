@@ -19,6 +19,7 @@ from studies.benchmark import computation, shipped
 from studies.benchmark import results as benchmark_results
 from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
+from studies.benchmark.uniformity import LARGE_DEVIATION, detectable_deviation
 
 FILE = """
 import time
@@ -122,14 +123,21 @@ def test_an_overconfident_posterior_is_not_calibrated(command, folder):
     code, out, err = command("benchmark", "mine.py:NARROW", "--store", "bench")
     assert code == 1
     assert f"{SHIPPED_LINE}no results are shipped\n" in err
-    assert "narrow is not calibrated: " in out
-    for study in ("calibration, binomial (", "exact-inference, binomial ("):
-        assert study in out
-    assert [row[2] for row in rows_of(out)] == ["not calibrated", "not calibrated"]  # without a rank
+    cells = {
+        "calibration": ("n=20, epsilon=0.1", "n=20, epsilon=1"),
+        "exact-inference": ("n=20, epsilon=1, prior=1:1",),
+    }
+    stated = {study: {f"{cell} (intervals too narrow)" for cell in labels} for study, labels in cells.items()}
+    verdicts = dict(re.findall(r"[iI]n \d of \d cells? of ([a-z-]+), binomial: (.*?)\. ", out))
+    assert {study: set(text.split("; ")) for study, text in verdicts.items()} == stated
+    assert "Tested cells: 3 not calibrated, 0 passed, 0 undecided." in out
+    counted = ["not calibrated (2 of 2 cells)", "not calibrated (1 of 1 cell)"]
+    assert [row[2] for row in rows_of(out)] == counted  # without a rank
     assert "s per fit (one cell)  peak memory (one cell)" in out
     assert out.splitlines()[-1] == "page: bench/benchmark-narrow.html"
     page = (folder / "bench/benchmark-narrow.html").read_text()
-    assert "narrow is not calibrated" in page
+    assert "narrow is not calibrated in 2 of 2 cells" in page
+    assert page.count("not calibrated (intervals too narrow)</td>") == 3  # in the tables of cells
     assert "Seconds and memory: in n=20, epsilon=1. References:" in page
     for panel, reason in (
         ("calibration, multinomial", "narrow supports none of its cells"),
@@ -146,20 +154,43 @@ def test_draws_of_the_exact_posterior_pass_and_are_ranked_and_a_second_call_comp
     ranks = {row[0]: row[2:4] for row in rows_of(out)}
     assert ranks.keys() == {"calibration", "exact-inference"}
     assert all(re.fullmatch(r"[123] of [23]", rank) for rank, _ in ranks.values())
-    assert ranks["calibration"][1] == "passed"
-    assert ranks["exact-inference"][1] == "undecided"  # with 250 trials of one cell
+    assert ranks["calibration"][1] == "undecided (2 of 2 cells)"  # with 250 trials per cell
+    assert ranks["exact-inference"][1] == "undecided (1 of 1 cell)"
+    assert "Tested cells: 0 not calibrated, 0 passed, 3 undecided." in out
     assert re.search(r"they detect a deviation .* one of 0\.\d\d in all cells of a panel, and one of 0\.\d\d", out)
     page = (folder / "bench/benchmark-mine.html").read_text()
     assert "naive</th>" in page
     assert "not calibrated" in page  # that is naive
     assert "needs no guarantee of its own" in page
-    (needed,) = re.findall(r"calibrated to 0.15\?</td>.*?(\d+)</td></tr>", page)
-    assert 300 < int(needed) < 450
+    needed = re.findall(r"calibrated to 0.15\?</td>.*?(\d+)</td></tr>", page)
+    assert [300 < int(n_trials) < 450 for n_trials in needed] == [True, True]
+    assert "undecided (would detect 0.1" in page
     store = ResultStore.open("bench/calibration.zarr")
     sessions = len(store.sessions)
     again, repeated, _ = command(*OWN)
     assert (again, len(ResultStore.open("bench/calibration.zarr").sessions)) == (0, sessions)
     assert [row[:5] for row in rows_of(repeated)] == [row[:5] for row in rows_of(out)]  # seconds differ
+
+
+def test_references_that_are_read_leave_time_for_trials_that_decide_on_calibration(folder, monkeypatch):
+    def trials(**options):
+        runs, _ = computation.plan_benchmark(find_method("mine.py"), "bench", "quick", **options)
+        return {(run.name, panel.name): panel.trials for run in runs for panel in run.plan.study.panels}
+
+    fewer = replace(QUICK, trials=100)
+    with_quick(monkeypatch, calibration=fewer)
+    run_reference(values={**QUICK.values, "algorithm": ("naive",)})  # 250 trials
+    assert trials() == {("calibration", "binomial"): 100}  # others are computed in the same run
+    assert trials(reference="reference") == {("calibration", "binomial"): 250}
+    assert trials(reference="reference", trials=120) == {("calibration", "binomial"): 120}
+    monkeypatch.setattr(computation, "STUDIES", STUDIES)
+    monkeypatch.setattr(shipped, "FOLDER", REFERENCES)
+    (fewest, needed) = sorted(set(trials().values()))
+    n_tests = 2 * (6 + 12 + 2)  # of u and of |2u - 1|, in cells and in all cells of a panel together
+    assert detectable_deviation(needed, n_tests) <= LARGE_DEVIATION < detectable_deviation(needed - 20, n_tests)
+    assert fewest == 100  # in the panel without tests
+    assert trials(studies=["calibration"]) == {("calibration", "binomial"): needed}
+    assert set(trials(recompute=True).values()) == {100}
 
 
 @pytest.mark.slow
@@ -195,7 +226,7 @@ def test_shipped_references_are_not_computed_again_and_recompute_computes_them(c
         (("--store", "whole", "--recompute"), ["exact", "gibbs-exact", "narrow"], "computed in this run"),
     ):
         code, out, err = command("benchmark", "mine.py:NARROW", *EXACT, *options)
-        assert (code, SHIPPED_LINE in err, rows_of(out)[0][2]) == (1, False, "not calibrated")
+        assert (code, SHIPPED_LINE in err, rows_of(out)[0][2]) == (1, False, "not calibrated (1 of 1 cell)")
         assert rows_of(out)[0][5]  # seconds per fit
         stored = open_panel(ResultStore.open(f"{options[1]}/exact-inference.zarr"), "binomial")
         assert stored["algorithm"].values.tolist() == methods
@@ -518,10 +549,10 @@ def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatc
         assert command("new", kind, f"my_{kind}")[0] == 0
     code, out, _ = command("benchmark", "my_table.py", "--store", "table")
     assert (code, "20 trials of my_table are ok, 0 failed." in out) == (0, True)
-    assert re.search(r"noisy-tables +mechanisms +2 of 3 +undecided +1\.\d+ ± 0\.\d+ ", out)
+    assert re.search(r"noisy-tables +mechanisms +2 of 3 +undecided \(1 of 1 cell\) +1\.\d+ ± 0\.\d+ ", out)
     code, out, _ = command("benchmark", "my_regression.py", "--store", "regression")
     assert (code, "60 trials of my_regression are ok, 0 failed." in out) == (0, True)  # it does not support 10 records
-    assert re.search(r"regression-inference +calibration +(2 of 2 +)?undecided ", out)
+    assert re.search(r"regression-inference +calibration +(2 of 2 +)?undecided \(1 of 1 cell\) ", out)
     page = Path("regression/benchmark-my_regression.html").read_text()
     assert "Seconds and memory: in n=1000, epsilon=1, records=own, track=pure" in page  # not for 10 records
     assert re.search(r"normal-covariates</th><td[^>]*>[12] of 2</td><td[^>]*>not tested</td><td[^>]*>\d", page)

@@ -1,15 +1,29 @@
 """Tests of the statistics of benchmarks: adjusted tests of calibration, and paired relative losses."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 
 from studies import STUDIES
+from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.losses import compare_losses
-from studies.benchmark.method_summary import CellMeans
-from studies.benchmark.tables import show_ratio
-from studies.benchmark.uniformity import LEVEL, adjust, detectable_deviation, trials_to_detect
-from studies.claims import ks_p_value
+from studies.benchmark.method_summary import CellMeans, MethodSummary
+from studies.benchmark.results import FitCost, MethodResult
+from studies.benchmark.tables import describe_rejected, show_ratio
+from studies.benchmark.uniformity import (
+    LARGE_DEVIATION,
+    LEVEL,
+    adjust,
+    count_tests,
+    detectable_deviation,
+    judge_tests,
+    run_tests,
+    trials_to_detect,
+)
+from studies.claims import ks_p_value, signed_ks_distance
 from tests.statistical import assert_mean_within
 
 
@@ -53,6 +67,86 @@ def test_the_stated_deviation_is_detected_with_probability_of_at_least_nine_tent
     # controls: a quarter of the trials does not suffice, and a right posterior is not rejected
     assert power(sd, n // 4, 50).mean() < 0.5
     assert not power(1.0, n, 50).any()
+
+
+@pytest.mark.parametrize("n_tests", [1, 10, 1_000, 100_000])
+def test_the_stated_number_of_trials_detects_a_large_deviation(n_tests):
+    n = trials_to_detect(LARGE_DEVIATION, n_tests)
+    assert detectable_deviation(n, n_tests) <= LARGE_DEVIATION < detectable_deviation(n - 20, n_tests)
+
+
+def test_signed_distances_equal_enumerated_one_sided_deviations():
+    for quantiles in product((0.1, 0.3, 0.45, 0.8, 0.95), repeat=3):
+        too_large = max(u - np.mean(np.array(quantiles) < u) for u in quantiles)
+        too_small = max(np.mean(np.array(quantiles) <= u) - u for u in quantiles)
+        expected = too_large if too_large >= too_small else -too_small
+        assert signed_ks_distance(np.array(quantiles)) == pytest.approx(expected, abs=1e-15)
+
+
+N, EPSILON = (10, 100, 1_000), (0.1, 1.0)
+
+
+def result_of(quantiles):
+    """Return the result of a method with quantiles of the truth, shape (6, trial), in a panel of six cells."""
+    values = np.array(quantiles)[:, None, :]
+    summary = MethodSummary.of(np.zeros(values[:, 0].shape), {}, [], {"pit": values})
+    study, coordinates = STUDIES["calibration"], {"n": xr.DataArray([*N], dims="n")}
+    coordinates["epsilon"] = xr.DataArray([*EPSILON], dims="epsilon")
+    compared = ComparedPanel(
+        "calibration", study.panel("binomial"), study.criteria, coordinates, {"mine": summary}, own="mine"
+    )
+    tests = run_tests(compared, "mine")
+    assert count_tests(compared, np.ones(6, bool)) == len(tests) == 14  # two per cell, and two of all cells together
+    return MethodResult(compared, "mine", judge_tests(tests), None, None, FitCost())
+
+
+def truths(n):
+    """Return standard normal truths with an empirical distribution that deviates by 1/(2n) only."""
+    return stats.norm.ppf((np.arange(n) + 0.5) / n)
+
+
+@pytest.mark.parametrize(
+    ("sd", "shift", "direction"),
+    [
+        (0.6, 0.0, "intervals too narrow"),
+        (1.6, 0.0, "intervals too wide"),
+        (1.0, 0.7, "biased up"),
+        (1.0, -0.7, "biased down"),
+    ],
+)
+def test_a_wrong_posterior_of_one_cell_is_not_calibrated_there_with_its_direction(sd, shift, direction):
+    wrong = stats.norm.cdf((np.random.default_rng(8).normal(size=500) - shift) / sd)
+    result = result_of([wrong, *np.random.default_rng(9).random((5, 500))])
+    assert result.calibration == "not calibrated (1 of 6 cells)"
+    assert describe_rejected(result) == f"1 of 6 cells of calibration, binomial: n=10, epsilon=0.1 ({direction})"
+    assert [tests.verdict for tests in result.uniformity.by_cell.values()] == ["not calibrated", *["passed"] * 5]
+
+
+def test_verdicts_of_panels_count_cells_and_state_deviations_of_all_cells_together():
+    right, narrow = np.random.default_rng(10).random((6, 500)), stats.norm.cdf(truths(500) / 0.5)
+    few = np.where(np.arange(500) < 100, right, np.nan)
+    assert result_of(right).calibration == "passed"
+    assert result_of(few).calibration == "undecided (6 of 6 cells)"
+    assert result_of([*right[:4], *few[4:]]).calibration == "undecided (2 of 6 cells)"
+    several = result_of([*[narrow] * 5, few[0]])
+    assert several.calibration == "not calibrated (5 of 6 cells)"
+    assert describe_rejected(several).endswith("n=100, epsilon=0.1 (intervals too narrow); 2 more")
+    slight = result_of([stats.norm.cdf(truths(500) / 0.85)] * 6)
+    assert slight.calibration == "not calibrated (all cells together)"
+    assert describe_rejected(slight) == "all cells of calibration, binomial together (intervals too narrow)"
+    assert {tests.verdict for tests in slight.uniformity.by_cell.values()} == {"passed"}
+
+
+def test_a_cell_with_a_deviation_of_an_eighth_never_passes():
+    verdicts = {}
+    for n in (50, 100, 200, 300, 350, 400, 500, 1_000):
+        quantiles = (np.arange(n) + 0.5) / n * 0.87  # their distribution function deviates by 0.13
+        result = result_of(
+            [np.append(quantiles, np.full(1_000 - n, np.nan)), *np.random.default_rng(n).random((5, 1_000))]
+        )
+        verdicts[n] = next(iter(result.uniformity.by_cell.values())).verdict
+    assert "passed" not in verdicts.values()
+    assert (verdicts[100], verdicts[500]) == ("undecided", "not calibrated")
 
 
 def simulated(rng, n=200):
