@@ -128,7 +128,9 @@ def _omitted(name: str, own: AddedMethod, kept: Collection[str], scale: Benchmar
     for panel in STUDIES[name].panels:
         if own.kind not in panel.accepts or panel.name in kept:
             continue
-        if not _supports(panel, own):
+        if panel.on_demand:
+            reason = "computed on demand only"
+        elif not _supports(panel, own):
             reason = f"{own.name} supports none of its cells"
         elif panel.name in at_scale:
             reason = f"{own.name} supports none of its cells at {scale} scale"

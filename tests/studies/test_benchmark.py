@@ -201,6 +201,15 @@ def test_an_interrupted_benchmark_resumes(command, folder):
     assert len(ResultStore.open("bench/calibration.zarr").sessions) == 1
 
 
+@pytest.mark.parametrize("kind", ["posterior", "table", "regression", "draw", "mechanism"])
+def test_the_file_of_each_kind_has_a_plan_in_all_studies(command, monkeypatch, kind):
+    monkeypatch.setattr(computation, "STUDIES", STUDIES)
+    assert command("new", kind, "my_method")[0] == 0
+    runs, omitted = computation.plan_benchmark(find_method("my_method.py"), "bench", "quick")
+    assert runs
+    assert [panel.reason for panel in omitted if panel.panel == "csv"] == ["computed on demand only"] * (kind == "draw")
+
+
 def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
     code, out, _ = command("benchmark", "mine.py:FAILING", "--store", "bench", "--study", "exact-inference")
     assert code == 1
