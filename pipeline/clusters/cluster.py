@@ -147,6 +147,9 @@ def _reach_profile(profile: Profile, launch: Launch | None) -> Iterator[Client]:
     if profile.class_name == "LocalCluster":
         # methods may use multiprocessing, which daemonic processes cannot; workers end with this process all the same
         settings |= {**_LOCAL_SETTINGS, "distributed.worker.daemon": False}
+        if not profile.kwargs.get("processes", True):
+            # a worker in this process is silent only while the process is suspended, and nothing would restart it
+            settings["distributed.scheduler.worker-ttl"] = None
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs(), ExitStack() as stack:
         if launch is None:

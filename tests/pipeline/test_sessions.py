@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import psutil
+import dask
 import pytest
 
 import pipeline
@@ -236,10 +237,7 @@ def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop
     """A session that is suspended in its shorter last block cannot write after another session extended the store."""
     process = _CONTEXT.Process(target=_run_and_stop, args=(url, stop_at))
     process.start()
-    deadline = time.monotonic() + 60
-    while not _is_stopped(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert _is_stopped(process.pid)
+    _await_stop(process.pid)
     larger = SMALL.extended(SMALL, 9, {})
     with Session.begin(url, {}) as session:
         store = grow_store(ResultStore.open(url, session.id), session, larger)
@@ -251,6 +249,40 @@ def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop
         process.join(60)
     assert process.exitcode == 77
     assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", larger).url, n_least=3)
+
+
+def _run_and_stop_once(url):
+    """Run with threads, and suspend this process after the first block; a silent worker is removed as soon as it can be."""
+    stops = iter([signal.SIGSTOP])
+    with dask.config.set({"distributed.scheduler.worker-ttl": "1s"}):
+        pipeline.run(
+            STUDY,
+            url,
+            panels=["single"],
+            trials=9,
+            progress=lambda works: lambda receipt: [os.kill(os.getpid(), stop) for stop in stops],
+        )
+
+
+@pytest.mark.slow
+def test_a_run_with_threads_that_was_suspended_continues(url):
+    """A run continues after Ctrl-Z and fg, or the sleep of a laptop, although its worker was silent (regression)."""
+    process = _CONTEXT.Process(target=_run_and_stop_once, args=(url,))
+    process.start()
+    _await_stop(process.pid)
+    time.sleep(6)  # ten heartbeats, after which the scheduler would remove the worker
+    os.kill(process.pid, signal.SIGCONT)
+    process.join(30)
+    process.kill()
+    assert process.exitcode == 0
+    assert pipeline.open_results(url)["single"].sizes["trial"] == 9
+
+
+def _await_stop(pid):
+    deadline = time.monotonic() + 60
+    while not _is_stopped(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert _is_stopped(pid)
 
 
 def _is_stopped(pid):
