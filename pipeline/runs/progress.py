@@ -134,7 +134,8 @@ def _expected_cost(works: PendingWork, rates: Rates) -> float:
 class ProgressDisplay:
     """Progress display of a run, in evaluations, or of `planned` studies by name, each of which calls `begin` first.
 
-    Studies with a rate for each of their panels have a forecast by `rates` before they begin.
+    Studies with a rate for each of their panels have a forecast by `rates` before they begin. A run of one study that is
+    not planned calls `begin` if it has rates.
     """
 
     def __init__(
@@ -158,8 +159,8 @@ class ProgressDisplay:
         self.n_done = self.n_failed = self.n_total = 0
 
     def begin(self, name: str, label: str) -> ProgressDisplay:
-        """Display the work of a planned study from now on, with a label before each line."""
-        self._planned.pop(name)
+        """Display the work of a study from now on, with a label before each line."""
+        self._planned.pop(name, None)
         self._costs.begin((self._rates or {}).get(name))
         self._label, self._panel = label, ""
         self.n_total = self.n_done + sum(n_evaluations for n_evaluations, _, _ in self._planned.values())

@@ -27,7 +27,9 @@ def run_all(
     """Run every study, each with its store in a folder, also after failures of others."""
     conduct = {"cluster": cluster, "time_limit": time_limit, "allow_failures": allow_failures}
     profile = load_cluster(cluster)
-    display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)), read_costs(scale))
+    costs = read_costs(scale)
+    rates = costs if set(STUDIES) <= set(costs) else None
+    display = ProgressDisplay(ERRORS, _planned(folder, require_folder(folder, scale, seed)), rates)
     again = _command(folder, scale, seed, conduct)
     unfinished: list[str] = []
     n_failed = 0

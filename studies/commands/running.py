@@ -216,6 +216,8 @@ def run(
             accept_edited_study=accept_edited_study,
             progress=display,
         ),
+        study="" if has_grid else study,
+        scale=scale or "published",
     )
 
 
@@ -359,11 +361,18 @@ def extend(
     )
 
 
-def _compute(store: str, work: Callable[[Any], object]) -> None:
-    """Call `work` with a progress display, print the state of the store, and exit with the code of this state."""
-    from pipeline.runs.progress import ProgressDisplay
+def _compute(store: str, work: Callable[[Any], object], study: str = "", scale: str = "published") -> None:
+    """Call `work` with a progress display, print the state of the store, and exit with the code of this state.
 
-    with ProgressDisplay(ERRORS) as display:
+    The time left of a named study at a scale is forecast by its stored costs, if it has some.
+    """
+    from pipeline.runs.progress import ProgressDisplay
+    from studies.folders import read_costs
+
+    costs = {name: by_panel for name, by_panel in read_costs(scale).items() if name == study}
+    with ProgressDisplay(ERRORS, rates=costs or None) as display:
+        if costs:
+            display.begin(study, "")
         try:
             work(display)
         except (KeyboardInterrupt, ExecutionError) as error:

@@ -2,17 +2,23 @@
 
 Run ``python tests/benchmarks/bench_costs.py [STUDY ...]`` after a change that makes a panel faster or slower; it
 measures all studies by default. The costs are seconds of processor time, so that other processes do not change them;
-`run all` only uses their ratios. With ``--smallest``, it measures one study, and writes nothing.
+the forecasts of runs only use their ratios. With ``--smallest``, it measures one study, and writes nothing.
+
+``python tests/benchmarks/bench_costs.py --store STORE SCALE`` takes the costs of a study from the records of a complete
+store instead. A study whose methods take times of several orders of magnitude needs this: a pilot tries few of them.
 """
 
 import json
 import sys
 import time
 
+import numpy as np
 from measuring import SMALLEST
 
 from pipeline.execution.work import PendingWork
 from pipeline.runs import estimate
+from pipeline.store.result_store import open_complete
+from pipeline.store.sessions.costs import MethodCosts
 from studies import STUDIES
 from studies.folders import COSTS, SCALES, configure
 
@@ -27,7 +33,20 @@ def measure(name: str, scale: str) -> dict[str, float]:
     return {plan.panel: float(f"{plan.seconds / n_evaluations[plan.panel]:.2g}") for plan in plans}
 
 
-if __name__ == "__main__":
+def recorded(path: str) -> tuple[str, dict[str, float]]:
+    """Return the name of the study of a store, and the recorded seconds per evaluation of each panel."""
+    store = open_complete(path)
+    by_panel = MethodCosts.of(store.sessions).by_panel
+    totals = {panel: np.sum([*costs.values()], axis=0) for panel, costs in by_panel.items()}
+    return store.spec["study"], {panel: float(f"{seconds / n:.2g}") for panel, (n, seconds) in totals.items()}
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["--store"]:
+    costs = json.loads(COSTS.read_text())
+    name, by_panel = recorded(sys.argv[2])
+    costs[sys.argv[3]][name] = by_panel
+    COSTS.write_text(json.dumps(costs, indent=1) + "\n")
+elif __name__ == "__main__":
     estimate.time.perf_counter = time.process_time  # type: ignore[attr-defined]
     costs = json.loads(COSTS.read_text())
     names = ["gibbs-traces"] if SMALLEST else sys.argv[1:] or list(STUDIES)

@@ -25,8 +25,8 @@ def test_every_panel_has_a_stored_cost(scale):
         name: {panel.name for panel in configured[name].panels} for name in costs
     }
     assert all(cost > 0 for by_panel in costs.values() for cost in by_panel.values())
-    assert (read_costs(scale) is None) == (costs.keys() != STUDIES.keys())  # a forecast by blocks, without all costs
-    assert scale != "quick" or read_costs(scale) == costs
+    assert read_costs(scale) == costs
+    assert scale != "quick" or costs.keys() == STUDIES.keys()
 
 
 def simulate(monkeypatch, works_of_studies, costs, rates, rng):
@@ -72,5 +72,11 @@ def test_time_left_is_right_within_a_factor_of_two_from_the_first_quarter_on(mon
     for seed in range(3):
         times = simulate(monkeypatch, quick, slower, costs, np.random.default_rng(seed))
         assert worst_ratio(times) < 2
+    study = STUDIES["renyi-logistic"]
+    alone = {study.name: PendingWork(study.configure(**configure(study)), None)}
+    costs = {study.name: read_costs("published")[study.name]}
+    slower[study.name] = {panel: 3 * cost for panel, cost in costs[study.name].items()}
+    times = simulate(monkeypatch, alone, slower, costs, np.random.default_rng(3))
+    assert worst_ratio(times) < 2
     without = simulate(monkeypatch, quick, slower, None, np.random.default_rng(0))
     assert worst_ratio(without) > 2  # negative control: a forecast by the mean cost of blocks
