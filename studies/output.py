@@ -134,6 +134,8 @@ def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[ob
     if path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir():
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}; choose another path")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInputError(f"{name} must be a file that can be written, got {path}; choose another path")
 
 
 def require_outside_stores(name: str, path: Path | None) -> None:
@@ -214,7 +216,9 @@ class _Guarded:
             with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             cause = getattr(self._error, "strerror", None) or str(self._error).rstrip(".")
-            raise OutputError(f"cannot write the output: {cause}") from self._error
+            raise OutputError(
+                f"cannot write the output: {cause}; print to a terminal, or to a file on a disk with free space"
+            ) from self._error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.core.privacy import Guarantee
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, unreadable_reason
 from pipeline.tables.formats import require_regular
 from studies.output import say, writing
 
@@ -38,9 +38,16 @@ def reading_release(path: Path, source: str) -> Iterator[None]:
         require_regular(str(path))
         yield
     except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+        raise BadInputError(f"cannot read {path}: {error.strerror}; give the file that {source} printed") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
-        raise BadInputError(f"{path} must contain the line that {source} prints after release: {error}") from error
+        reason = "other content"
+        if isinstance(error, UnicodeError | json.JSONDecodeError):
+            reason = f"another file: {unreadable_reason(error)}"
+        elif isinstance(error, KeyError):
+            reason = f"no {error.args[0]}"
+        raise BadInputError(
+            f"{path} must contain the release that {source} prints, got {reason}; give the file with it"
+        ) from error
 
 
 def read_release(path: Path) -> dict[str, Any]:

@@ -84,7 +84,9 @@ class RegressionRequest:
         """Return the request of a command."""
         columns = options.columns
         if columns.table is None or columns.target is None or options.epsilon is None:
-            raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
+            raise BadInputError(
+                "a table, --target and --epsilon must be given, or --release; see 'dpstudies regress --help'"
+            )
         return cls(
             path=columns.table,
             target=columns.target,

@@ -248,8 +248,11 @@ def test_release_with_a_search_states_both_losses_again(command, file):
         ((*PROPORTION, "--release", "r.txt"), "FILE and --where must be omitted with --release, which contains the"),
         (("proportion", "--release", "r.txt", "--seed", 1), "--seed must be omitted with --release"),
         (("proportion", "--release", "none.txt"), "none.txt"),
-        (("proportion", "--release", "people.csv"), "people.csv must contain the line that proportion --json prints"),
-        (("proportion", "--release", "bad.txt"), "bad.txt must contain the line that proportion --json prints after"),
+        (
+            ("proportion", "--release", "people.csv"),
+            "people.csv must contain the release that proportion --json prints",
+        ),
+        (("proportion", "--release", "bad.txt"), "bad.txt must contain the release that proportion --json prints"),
         (("proportion", "people.csv"), "FILE, --where, --epsilon must be given, or --release alone, got no --where,"),
         (("mean",), "FILE, --column, --epsilon must be given, or --release alone, got no FILE, --column, --epsilon"),
         (
@@ -374,7 +377,10 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
             ("mean", "short.csv", *MEAN[2:], "--yes"),
             "column 'age' must be followed by no further field, got something else in data row 1",
         ),
-        (("mean", "bytes.csv", *MEAN[2:], "--yes"), "cannot read data rows 1 to 1 of bytes.csv: UnicodeDecodeError"),
+        (
+            ("mean", "bytes.csv", *MEAN[2:], "--yes"),
+            "cannot read data rows 1 to 1 of bytes.csv: it is not UTF-8 text; check",
+        ),
         ((*MEAN, "--plot", "p.gif", "--yes"), "plot must be a .svg or .png file in an existing folder, got p.gif"),
         ((*MEAN, "--ledger", "l", "--budget", "1e400", "--yes"), "budget must be finite and > 0, got Infinity"),
         ((*MEAN, "--ledger", "l", "--budget", "1e-400", "--yes"), "budget must be finite and > 0, got 0.0"),

@@ -290,7 +290,7 @@ def test_a_release_file_must_contain_a_release(command, tmp_path):
     file.write_text("release: 3\n")
     code, _, err = command("regress", "--release", file)
     assert code == 2
-    assert "must contain the line that regress --json prints" in err
+    assert "must contain the release that regress --json prints" in err
 
 
 @pytest.mark.parametrize(("level", "half"), [(0.95, 1.96), (0.5, 0.674)])
