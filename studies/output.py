@@ -1,12 +1,13 @@
 """Output of the commands: escaped text and tables on the terminal, files, and handling of write errors."""
 
 import io
+import json
 import math
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -51,7 +52,7 @@ class SafeConsole(Console):
 
 
 OUTPUT, ERRORS = SafeConsole(), SafeConsole(stderr=True)
-# consoles of standard output and standard error, whose files only `guarded_streams` changes
+# consoles of standard output and standard error, whose files only this module changes
 
 
 def format_size(n_bytes: float) -> str:
@@ -170,6 +171,18 @@ def writing(path: str | os.PathLike[str], remark: str = "choose another path") -
 def say(text: str) -> None:
     """Print a line."""
     OUTPUT.print(text)
+
+
+def leave_output_to_json(is_json: bool) -> bool:
+    """Return the value of ``--json``; if it is True, all text of this command goes to standard error."""
+    if is_json:
+        OUTPUT.file = ERRORS.file
+    return is_json
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print values as JSON on one line of standard output, at once."""
+    print(json.dumps(values), flush=True)
 
 
 def fail(message: str, code: int) -> int:

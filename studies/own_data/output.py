@@ -12,7 +12,7 @@ from typing import Any
 from mechanisms.core.privacy import Guarantee
 from pipeline.errors import BadInputError, unreadable_reason
 from pipeline.tables.formats import require_regular
-from studies.output import say, writing
+from studies.output import print_json, say, writing
 
 _NEAR_END = 0.8  # distance of a noisy mean from the middle of its range, in half-widths, above which a warning is due
 
@@ -25,7 +25,7 @@ def print_release(
     No digit is omitted, as a release cannot be drawn again.
     """
     if as_json:
-        say(f"release: {json.dumps(json_values)}")
+        print_json(json_values)
     else:
         shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
         say(f"release: {shown}; noise: {noise}")

@@ -150,16 +150,18 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     words = (*words[name], "--epsilon", 4) if name in words else (*regression[:-1], 4)
     shown = {}
     for kind in ((), ("--json",)):
-        code, shown[kind], err = command(*words, "--seed", 1, *kind)
-        assert (code, err) == (0, "")
-    text, as_json = (next(line for line in out.splitlines() if line.startswith("release: ")) for out in shown.values())
+        code, *shown[kind] = command(*words, "--seed", 1, *kind)
+        assert code == 0
+    (out, err), (as_json, other) = shown.values()
+    assert err == ""
+    text = next(line for line in out.splitlines() if line.startswith("release: "))
     assert re.fullmatch(r"release: .* -?[\d.e+-]+; noise: .+", text)
-    assert "{" not in shown[()]
-    assert {"noise", "guarantee", "n"} <= json.loads(as_json.removeprefix("release: ")).keys()
+    assert "{" not in out + other
+    assert {"noise", "guarantee", "n"} <= json.loads(as_json).keys()
     printed = re.findall(r" (-?\d[\d.e+-]*)(?=[,;])", text.partition("; noise")[0] + ";")
     assert all(number.removesuffix(".0") in as_json for number in printed)  # no digit is omitted
-    assert shown[()].replace(text, as_json) == shown["--json",]
-    after = shown[()].partition(text)[2]
+    assert out.replace(f"{text}\n", "") == other
+    after = out.partition(text)[2]
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
         "\nneighbours: one row is replaced; the number of"
     )
@@ -170,11 +172,11 @@ def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, fi
     """Exact posteriors are the same; the mean, from chains, agrees within a tenth of its interval."""
     account = ("--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes")
     unit = ("--unit", "EUR") if words is MEAN else ()
-    code, first, err = command(*words, *unit, *account, "--json")
-    assert (code, err) == (0, "")
-    Path("r.txt").write_text(first)
-    code, again, err = command(words[0], "--release", "r.txt", "--json", "--plot", "p.svg")
-    assert (code, err) == (0, "")
+    code, out, first = command(*words, *unit, *account, "--json")
+    assert code == 0
+    Path("r.txt").write_text(out)
+    code, repeated, again = command(words[0], "--release", "r.txt", "--json", "--plot", "p.svg")
+    assert (code, repeated) == (0, out)
     assert Path("p.svg").read_text().startswith("<svg")
     expected = first.replace("ledger: l, 0 of the budget left", "plot: p.svg")
     if words is MEAN:
