@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats, Integers, describe, find_entry, record_array
 from mechanisms.core.html import posterior_table
 from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import warn_large_delta
 from mechanisms.core.protocols import validate_probabilities
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.regression.gram_priors import RegressionPrior
@@ -217,7 +218,7 @@ def private_regression(
     Warns
     -----
     UserWarning
-        If the chains have not converged, or columns spread over their whole ranges with data-augmentation.
+        If the chains have not converged, columns spread over their whole ranges with data-augmentation, or δ ≥ 1/n.
 
     Examples
     --------
@@ -248,6 +249,7 @@ def private_regression(
             f"features and response must have shapes (n, {box.p - 1}) and (n,), got {x.shape} and {y.shape}; pass "
             "bounds of each feature, in order, and then of the response"
         )
+    warn_large_delta(guarantee.delta, len(y))
     require_gram_method(method)
     require_support(box, len(y), noise)
     records = np.column_stack([x, y])

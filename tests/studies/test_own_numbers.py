@@ -294,7 +294,10 @@ def test_regression_enters_epsilon_and_delta_in_the_ledger(command, regression):
     assert "ledger" not in command(*regression, *account, "--seed", 1)[1]
     code, out, err = command(*regression, *account)
     assert (code, "pass --yes, or --seed to rehearse" in err, Path("l").exists()) == (2, True, False)
+    code, out, _ = command(*regression, "--delta", 1e-3)
+    assert (code, "warning: delta 0.001 is not below 1/n = 0.0005: publishing one of 2,000 records" in out) == (2, True)
     code, out, err = command(*regression, "--delta", 1e-6, *account, "--yes")
+    assert "warning: delta" not in out
     assert (code, err) == (0, "")
     left = "ledger: l, 2 of the budget left, and 5e-07 of its delta; epsilons add up, and so do deltas\n"
     assert out.endswith(left)
