@@ -105,6 +105,7 @@ MISTAKES = {
     "mean --release latin.json": "got another file: it is not UTF-8 text; give the file with it",
     "regress --release half.json": "got another file: it is not JSON (line 2, column 13); give the file with it",
     "regress people.csv --missing maybe": "--missing: 'maybe' is not one of 'refuse', 'drop'; see 'dpstudies regress",
+    "regress people.csv --target income --epsilon 1 --method best --yes": "data-augmentation, got best; choose one of",
     "infer headless.csv --levels region": "got a number, a date or no printable text; add a line of names",
     "infer latin.csv --levels region": "cannot read latin.csv as CSV: it is not UTF-8 text; the file must be UTF-8 tex",
     "infer open.csv --levels age": "cannot read open.csv as CSV: EOF inside string starting at row 1; the file must be",
