@@ -299,7 +299,7 @@ def test_interval_that_is_narrow_for_its_sd_is_explained(level, half):
     heavy = {**normal, "sd": 3.0}
     answer = RegressionAnswer(None, None, level, ())
     assert answer._heavy_tails({"a": normal, "b": heavy, "c": heavy}) == [
-        "heavy tails of b, c: rare distant values move the mean and enlarge the sd, but not the interval"
+        "heavy tails of b, c: rare distant values move the mean and enlarge the sd, but not the median and the interval"
     ]
     assert answer._heavy_tails({"a": normal}) == []
 
