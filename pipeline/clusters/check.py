@@ -37,7 +37,7 @@ def check_workers(client: Client, store: str | None = None) -> dict[str, list[st
     if able:
         for worker, faults_of_worker in _source_faults(client, able).items():
             faults[worker] += faults_of_worker
-        for worker, fault in (store_faults(client, store, able) if store is not None else {}).items():
+        for worker, fault in (_store_faults(client, store, able) if store is not None else {}).items():
             faults[worker].append(fault)
     return dict(sorted(faults.items()))
 
@@ -97,7 +97,13 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
     return hashes
 
 
-def store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
+def require_shared(client: Client, store: str) -> None:
+    """Raise BadInputError if a worker cannot read and write the files of this process at a store; nothing is left."""
+    for worker, fault in _store_faults(client, store, list(client.nthreads())).items():
+        raise BadInputError(f"worker {worker}: {fault}; choose a --store that all machines can open")
+
+
+def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
     """Return, for each worker that cannot use the location of a store, the reason."""
     run = uuid.uuid4().hex
     place = _probe_place(normalise_location(store))

@@ -18,9 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from distributed import Client
-
-from pipeline.clusters.check import store_faults
+from pipeline.clusters.check import require_shared
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, split_choice
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, UserCluster, choose_cluster
@@ -181,7 +179,7 @@ def submit(
         require_idle(plan.existing.files)  # the driver may have to wait for a thread of the other session
     order = _Order.of(plan, uuid.uuid4().hex)
     with connect(chosen) as client:
-        _require_shared(client, order.url)
+        require_shared(client, order.url)
         if not driver_task.start_driver(client, order.identifier, drive, order):
             return None
         try:
@@ -189,12 +187,6 @@ def submit(
         except BaseException:
             driver_task.cancel_driver(client, order.identifier)
             raise
-
-
-def _require_shared(client: Client, url: str) -> None:
-    """Raise BadInputError if a worker cannot read and write the files of this process at a store; nothing is left."""
-    for worker, fault in store_faults(client, url, list(client.nthreads())).items():
-        raise BadInputError(f"worker {worker}: {fault}; choose a --store that all machines can open")
 
 
 def recorded_choice(choice: Any, cluster: ChosenCluster) -> str:

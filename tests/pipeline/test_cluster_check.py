@@ -16,9 +16,9 @@ from distributed import Client
 
 from pipeline.clusters.check import (
     OWN_PACKAGES,
+    _store_faults,
     check_workers,
     hash_sources,
-    store_faults,
 )
 from pipeline.clusters.cluster import connect, reach, requested_workers
 from pipeline.clusters.launch import ONE_THREAD, obstacle
@@ -219,7 +219,7 @@ def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):
             moved = [value.replace(str(shared), str(mirror)) for value in (path, *args)]
             return {workers[0]: function(*moved)}
 
-    faults = store_faults(Client(), str(shared / "s.zarr"), ["w"])
+    faults = _store_faults(Client(), str(shared / "s.zarr"), ["w"])
     assert faults == {"w": f"its files in {shared} are not visible to this process: the folder is not shared"}
     assert list(shared.iterdir()) == []
 
