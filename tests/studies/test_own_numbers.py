@@ -31,6 +31,7 @@ from studies.own_data.estimate_output import Question
 from studies.own_data.estimates import Spending, estimate, release_histogram, release_number
 from studies.own_data.private_table import read_column
 from tests.statistical import assert_mean_within
+from tests.studies.test_output import Full
 
 SECRET = "48151.62342"
 COLOURS = ["red", "green", "blue", "mauve"]
@@ -165,6 +166,16 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
         "\nneighbours: one row is replaced; the number of"
     )
+
+
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+def test_release_that_cannot_be_written_to_standard_output_is_left_on_standard_error(command, file, monkeypatch, kind):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Full())
+        code, _, err = command(*PROPORTION, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
+    assert (code, err.splitlines()[-1].startswith("dpstudies: cannot write the output: No space left")) == (3, True)
+    Path("r.txt").write_text(err)
+    assert command("proportion", "--release", "r.txt")[0] == 0
 
 
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
