@@ -1,6 +1,9 @@
 """Exceptions of the pipeline, and parts of their messages."""
 
+import gzip
+import json
 import shlex
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,6 +110,23 @@ def credentials_error(kind: str, url: str) -> BadInputError:
         f"the URL of a {kind} must contain no credentials and no options, got a {url.partition('://')[0]}:// URL with "
         "some; set them in the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
     )
+
+
+def unreadable_reason(error: Exception) -> str:
+    """Return the reason for which a file cannot be read: without its content, and without names of Python's classes.
+
+    >>> unreadable_reason(EOFError("private text"))
+    'its compressed content is damaged or ends early'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON (line {error.lineno}, column {error.colno})"
+    if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error):
+        return "its compressed content is damaged or ends early"
+    return "it is damaged, or has another format"
 
 
 def command(*words: object) -> str:

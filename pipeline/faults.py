@@ -95,7 +95,10 @@ def is_interrupt(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """Return a one-line message for an error, without secrets, with advice if available."""
-    text = redact_text(" ".join(text_of(error).split()))
+    text = text_of(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    text = redact_text(" ".join(text.split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{class_name(error)}: {text}" if text else class_name(error)
     advice = (

@@ -67,6 +67,7 @@ app = typer.Typer(
 )
 _INCOMPLETE = (ExecutionError, IncompleteStoreError, SessionSupersededError, StoreAccessError, UnreadableStoreError)
 _EXIT_SECONDS = 2.0  # for idle threads and processes, which end when the interpreter exits
+_REQUIREMENTS = {"int_parsing": "an integer", "float_parsing": "a number"}  # by the kinds of errors of pydantic
 # usage errors and their base class, which typer does not export
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
@@ -195,9 +196,13 @@ def _run() -> int | None:
 
 def _describe(error: typer.BadParameter) -> str:
     """Return the message of an error of usage, with the value that could not be converted."""
-    message = error.format_message().strip().removesuffix(".")
-    find_errors = getattr(error.__cause__, "errors", None)  # of pydantic, whose message omits the value
-    return message if find_errors is None else f"{message}, got {find_errors()[0]['input']!r}"
+    find_errors, parameter = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if find_errors is None or parameter is None:
+        return error.format_message().strip().removesuffix(".")
+    (details, *_), name = find_errors(), parameter.opts[0]  # of pydantic, whose message omits the value
+    if details["type"] in _REQUIREMENTS:
+        return f"{name} must be {_REQUIREMENTS[details['type']]}, got {details['input']!r}"
+    return f"{name}: {details.get('ctx', {}).get('error', details['msg'])}".removesuffix(".")
 
 
 class _Notes(logging.Handler):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, unreadable_reason
 
 
 def require_file(path: str | os.PathLike[str]) -> os.stat_result:
@@ -31,8 +31,11 @@ def read_frame(path: str, **options: Any) -> pd.DataFrame:
         names = head.iloc[0].tolist()
         frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **options)
     except Exception as error:
+        reason = unreadable_reason(error)
+        if isinstance(error, pd.errors.ParserError | pd.errors.EmptyDataError):
+            reason = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
         raise BadInputError(
-            f"cannot read {path} as CSV: {' '.join(str(error).split())}; the file must be UTF-8 text with column "
+            f"cannot read {path} as CSV: {reason}; the file must be UTF-8 text with column "
             "names in the first row and the same number of comma-separated fields in every row"
         ) from error
     if "" in names:

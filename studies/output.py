@@ -1,12 +1,13 @@
 """Output of the commands: escaped text and tables on the terminal, files, and handling of write errors."""
 
 import io
+import json
 import math
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -51,7 +52,7 @@ class SafeConsole(Console):
 
 
 OUTPUT, ERRORS = SafeConsole(), SafeConsole(stderr=True)
-# consoles of standard output and standard error, whose files only `guarded_streams` changes
+# consoles of standard output and standard error, whose files only this module changes
 
 
 def format_size(n_bytes: float) -> str:
@@ -134,6 +135,8 @@ def require_file(name: str, path: Path | None, *suffixes: str, kept: Sequence[ob
     if path.suffix not in suffixes or not path.parent.is_dir() or path.is_dir():
         kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise BadInputError(f"{name} must be a {kinds} file in an existing folder, got {path}; choose another path")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInputError(f"{name} must be a file that can be written, got {path}; choose another path")
 
 
 def require_outside_stores(name: str, path: Path | None) -> None:
@@ -168,6 +171,18 @@ def writing(path: str | os.PathLike[str], remark: str = "choose another path") -
 def say(text: str) -> None:
     """Print a line."""
     OUTPUT.print(text)
+
+
+def leave_output_to_json(is_json: bool) -> bool:
+    """Return the value of ``--json``; if it is True, all text of this command goes to standard error."""
+    if is_json:
+        OUTPUT.file = ERRORS.file
+    return is_json
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print values as JSON on one line of standard output, at once."""
+    print(json.dumps(values), flush=True)
 
 
 def fail(message: str, code: int) -> int:
@@ -214,7 +229,9 @@ class _Guarded:
             with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             cause = getattr(self._error, "strerror", None) or str(self._error).rstrip(".")
-            raise OutputError(f"cannot write the output: {cause}") from self._error
+            raise OutputError(
+                f"cannot write the output: {cause}; print to a terminal, or to a file on a disk with free space"
+            ) from self._error
 
 
 @contextmanager

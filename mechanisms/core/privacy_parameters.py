@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from mechanisms.core.arguments import validate_integer, validate_number, validate_positive
 
@@ -12,6 +13,7 @@ from mechanisms.core.arguments import validate_integer, validate_number, validat
 SMALLEST_EPSILON = 1e-8
 _EPSILONS = (1e-100, 1e100)
 _MOST_RECORDS = 10**15
+_LARGEST_DELTA = 1e-5  # without a warning, if the number of records is not known
 
 
 def validate_epsilon(epsilon: float) -> float:
@@ -40,6 +42,37 @@ def validate_delta(delta: float | None) -> float:
         return delta
     advice = "choose a value well below 1/n, such as 1e-8"
     return validate_number("delta", delta, "in (0, 1)", lambda value: 0.0 < value < 1.0, advice)
+
+
+def describe_large_delta(delta: float, n: int | None = None) -> str:
+    """Return a warning about a delta that allows the release of a whole record; "" for a smaller delta.
+
+    A mechanism that publishes one of n records, chosen at random, is (0, 1/n)-DP, so that δ must be much smaller than
+    1/n (Dwork & Roth 2014, section 2.3). Without a public `n`, the warning is about δ > 1e-5, which is 1/n of 100,000
+    records.
+
+    >>> describe_large_delta(0.01, 200)
+    'delta 0.01 is not below 1/n = 0.005: publishing one of 200 records has this delta; choose at most 5e-05'
+    >>> describe_large_delta(1e-8), describe_large_delta(1e-6, 200)
+    ('', '')
+    """
+    if n is not None and delta * n >= 1.0:
+        return (
+            f"delta {delta:g} is not below 1/n = {1.0 / n:.2g}: publishing one of {n:,} records has this delta; choose "
+            f"at most {0.01 / n:.1g}"
+        )
+    if n is None and delta > _LARGEST_DELTA:
+        return (
+            f"delta {delta:g} is large: publishing one of {math.ceil(1.0 / delta):,} records has this delta; choose a "
+            "value well below 1/n for n records, such as 1e-8"
+        )
+    return ""
+
+
+def warn_large_delta(delta: float, n: int | None = None) -> None:
+    """Warn about a delta that allows the release of a whole record; see `describe_large_delta`."""
+    if text := describe_large_delta(delta, n):
+        warnings.warn(text, stacklevel=3)
 
 
 def validate_order(order: float) -> float:

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import Integers, find_entry
 from mechanisms.core.conjugate import validate_counts
-from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy import Guarantee, Neighbouring
+from mechanisms.core.privacy_parameters import warn_large_delta
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import clip_in_order
 from mechanisms.counts.projection import project
@@ -95,6 +96,8 @@ def publish_counts(
     c = validate_counts(counts)
     entry.validate(np.ones(c.size), c, epsilon, delta)
     n, k, vector = int(c.sum()), c.size, None
+    if isinstance(guarantee, Guarantee):
+        warn_large_delta(guarantee.delta, n if guarantee.relation is Neighbouring.REPLACE_ONE else None)
     if isinstance(release, Rehearsal):
         rng = release.generator("publish_counts")
         released = entry.build(np.ones(k), c, epsilon, delta).sample(rng, 1)[0]

@@ -36,7 +36,7 @@ from scipy.special import expit
 from mechanisms.core.arguments import Floats, real_array, validate_positive
 from mechanisms.core.conversions import gaussian_epsilon
 from mechanisms.core.privacy import Guarantee
-from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon, warn_large_delta
 from mechanisms.draws.glm_mechanisms import validate_design
 from mechanisms.draws.langevin import LangevinChain, last_langevin
 from mechanisms.release import Hook, LedgerLike, Rehearsal, check_release
@@ -107,6 +107,11 @@ def private_logistic(
     ModuleNotFoundError
         If OpenDP is not installed and `rehearsal_seed` is None.
 
+    Warns
+    -----
+    UserWarning
+        If δ ≥ 1/n, which allows the release of a whole record.
+
     Examples
     --------
     >>> x = np.linspace(-1, 1, 200)[:, None]
@@ -118,6 +123,7 @@ def private_logistic(
     norm_bound = validate_positive("norm_bound", norm_bound, "choose it independently of the data")
     X, y = validate_design(_clipped(design, norm_bound), labels, norm_bound)
     n, d = X.shape
+    warn_large_delta(delta, n)
     # the larger norm bound increases the change of a mean by the fraction that is reserved for rounding
     chain = last_langevin(n, beta, epsilon, delta * (1.0 - _RESERVED), norm_bound * (1.0 + _INFLATION))
     bits = noise_bits(chain, d, delta)

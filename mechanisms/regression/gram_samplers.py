@@ -138,31 +138,37 @@ def _run_naive(rng, release, prior, burn_in, thinning, draws):
 GRAM_METHODS: dict[str, GramMethod] = register(
     __name__,
     GramMethod(
-        "normal-covariates", "Exact for unclamped normal records.",
+        "normal-covariates",
+        "Chain on the noise-free sums and the parameters; exact for normal records that no bound clamps.",
         run=partial(run_normal_covariates, False, False), thinning=20, style=Style("blue", "o")),
     GramMethod(
-        "noise-aware", "Exact for statistics with normal errors.",
+        "noise-aware", "Chain on the parameters, with the sums integrated out; exact if the sums are normal.",
         run=run_noise_aware, noises=_MIXED, style=Style("purple", "D")),
     GramMethod(
-        "data-augmentation", "Exact for clamped normal records.",
+        "data-augmentation",
+        "Chain on all records (Ju et al. 2022); exact for normal records, also if bounds clamp them.",
         run=augment_records, takes_ends_for_clamped=True, thinning=10, style=Style("green", "^")),
     GramMethod(
-        "normal-covariates-records", "Regression of the n records.",
+        "normal-covariates-records",
+        "As normal-covariates, for the least-squares coefficients of the n records instead of the population.",
         run=partial(run_normal_covariates, True, False), is_control=True, thinning=20, style=Style("blue", "h")),
     GramMethod(
-        "noise-aware-published", "The published Gibbs steps.",
+        "noise-aware-published",
+        "Gibbs sampler of Bernstein & Sheldon (2019), with their conjugate prior; of no stated joint model.",
         run=partial(run_conjugate_gibbs, False, 100, 0), noises=_MIXED, is_control=True,
         prior=ConjugatePrior, origin="paper", paper="P5", style=Style("vermilion", "s")),
     GramMethod(
-        "noise-aware-uncorrected", "The conjugate draw, not corrected.",
+        "noise-aware-uncorrected",
+        "Only the conjugate draw of noise-aware-published, uncorrected; indefinite sums are not drawn again.",
         run=partial(run_conjugate_gibbs, False, 1, 4), noises=_MIXED, is_control=True,
         prior=ConjugatePrior, origin="paper", paper="P5", variant="not redrawn", style=Style("brown", "<")),
     GramMethod(
-        "noise-aware-redrawn", "The rejection without normaliser.",
+        "noise-aware-redrawn",
+        "Only the rejection of noise-aware-published, which draws indefinite sums again; the draw is corrected.",
         run=partial(run_conjugate_gibbs, True, 100, 4), noises=_MIXED, is_control=True,
         prior=ConjugatePrior, origin="paper", paper="P5", variant="corrected", style=Style("sky", ">")),
     GramMethod(
-        "naive", "Ignores the noise.",
+        "naive", "Posterior that takes the noisy sums, made positive definite, for noise-free ones.",
         run=_run_naive, is_control=True, origin="baseline", style=Style("orange", "v")),
 )  # fmt: skip
 """Inference methods by name."""

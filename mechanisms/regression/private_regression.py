@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats, Integers, describe, find_entry, record_array
 from mechanisms.core.html import posterior_table
 from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import warn_large_delta
 from mechanisms.core.protocols import validate_probabilities
 from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.regression.gram_priors import RegressionPrior
@@ -217,7 +218,7 @@ def private_regression(
     Warns
     -----
     UserWarning
-        If the chains have not converged, or columns spread over their whole ranges with data-augmentation.
+        If the chains have not converged, columns spread over their whole ranges with data-augmentation, or δ ≥ 1/n.
 
     Examples
     --------
@@ -248,6 +249,7 @@ def private_regression(
             f"features and response must have shapes (n, {box.p - 1}) and (n,), got {x.shape} and {y.shape}; pass "
             "bounds of each feature, in order, and then of the response"
         )
+    warn_large_delta(guarantee.delta, len(y))
     require_gram_method(method)
     require_support(box, len(y), noise)
     records = np.column_stack([x, y])
@@ -307,9 +309,10 @@ def _warn_if_wide(method: str, release: GramRelease, box: PublicBox) -> None:
 
 def require_gram_method(method: str) -> None:
     """Raise ValueError for an unknown method or a control."""
-    if find_entry(GRAM_METHODS, method, "method").is_control:
-        offered = ", ".join(name for name, entry in GRAM_METHODS.items() if not entry.is_control)
-        raise ValueError(f"method must be one of {offered}, got {method}; its intervals are not calibrated")
+    offered = [name for name, entry in GRAM_METHODS.items() if not entry.is_control]
+    if method not in offered:
+        reason = "its intervals are not calibrated" if method in GRAM_METHODS else "choose one of them"
+        raise ValueError(f"method must be one of {', '.join(offered)}, got {method}; {reason}")
 
 
 def release_sums(

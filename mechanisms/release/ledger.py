@@ -245,7 +245,10 @@ class LedgerFile:
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), complete_lines, budget
 
     def _unusable(self, error: OSError) -> ValueError:
-        return ValueError(f"cannot use the ledger {self.path}: {error.strerror}; nothing was released")
+        return ValueError(
+            f"cannot use the ledger {self.path}: {error.strerror}; nothing was released; choose a file that can be "
+            "written"
+        )
 
 
 def _as_loss(budget: BudgetLike) -> Loss:

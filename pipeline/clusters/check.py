@@ -97,6 +97,12 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
     return hashes
 
 
+def require_shared(client: Client, store: str) -> None:
+    """Raise BadInputError if a worker cannot read and write the files of this process at a store; nothing is left."""
+    for worker, fault in _store_faults(client, store, list(client.nthreads())).items():
+        raise BadInputError(f"worker {worker}: {fault}; choose a --store that all machines can open")
+
+
 def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
     """Return, for each worker that cannot use the location of a store, the reason."""
     run = uuid.uuid4().hex

@@ -292,7 +292,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     """Return a description of the cluster of a profile as labelled lines, without secrets."""
     if profile.address is not None:
         security = {"security": _listed(redact(profile.security))} if profile.security else {}
-        return {"reaches": redact_text(profile.address), **security}
+        return {"address": redact_text(profile.address), **security}
     launch = make_launch(profile)
     if profile.adapt:
         workers = f"adapt to the work, {_listed(profile.adapt)}"

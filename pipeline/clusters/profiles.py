@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from pipeline.clusters import rules
-from pipeline.errors import BadInputError, require_known, unknown
+from pipeline.errors import BadInputError, require_known, unknown, unreadable_reason
 from pipeline.redact import redact_text, short_repr
 
 _LOCAL_FILE = "cluster.yaml"
@@ -142,7 +142,11 @@ def _read(path: str) -> dict[str, Any]:
         document = yaml.safe_load(text)
         _refuse_large(document)
     except OSError as error:
-        raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
+        raise BadInputError(
+            f"cannot read the cluster file {path}: {error.strerror}; correct the path before the colon"
+        ) from error
+    except BadInputError:
+        raise
     except RecursionError:
         raise BadInputError(
             f"{path} must have at most {_MOST_LEVELS} levels and {_MOST_VALUES:,} values, got more"
@@ -151,9 +155,13 @@ def _read(path: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise BadInputError(f"{path} must be YAML: {' '.join(redact_text(problem).split())}{place}") from None
+        if isinstance(error, UnicodeError):
+            problem = unreadable_reason(error)
+        raise BadInputError(
+            f"{path} must be YAML: {' '.join(redact_text(problem).split())}{place}; correct it"
+        ) from None
     if not isinstance(document, dict):
-        raise BadInputError(f"{path} must be a mapping with the key profiles, got {short_repr(document)}")
+        raise BadInputError(f"{path} must be a mapping with the key profiles, got {short_repr(document)}; add it")
     return document
 
 

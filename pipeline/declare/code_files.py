@@ -64,7 +64,9 @@ def read_text(path: str, label: str) -> str:
     try:
         return read_bytes(path, label).decode()
     except UnicodeDecodeError as error:
-        raise BadInputError(f"the {label} {path} must be UTF-8: {error}") from error
+        raise BadInputError(
+            f"the {label} {path} must be UTF-8 text, got another encoding at byte {error.start + 1}; save it as UTF-8"
+        ) from error
 
 
 def read_bytes(path: str, label: str) -> bytes:

@@ -167,7 +167,8 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
         if not names:
             raise BadInputError(f"panel {panel.name} has no factors, so its cell must be empty, got {cell}")
         raise BadInputError(
-            f"a cell of panel {panel.name} must specify exactly the factors {', '.join(names)}, got {cell}"
+            f"a cell of panel {panel.name} must specify exactly the factors {', '.join(names)}, got "
+            f"{', '.join(cell) or 'none'}; give a value of each"
         )
     wanted = {factor.name: factor.cast(cell[factor.name]) for factor in panel.factors}
     cells = panel.cells()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pipeline.clusters.check import require_shared
 from pipeline.clusters.cluster import UnreachableSchedulerError, connect, reach_scheduler
 from pipeline.clusters.profiles import Profile, split_choice
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, UserCluster, choose_cluster
@@ -178,6 +179,7 @@ def submit(
         require_idle(plan.existing.files)  # the driver may have to wait for a thread of the other session
     order = _Order.of(plan, uuid.uuid4().hex)
     with connect(chosen) as client:
+        require_shared(client, order.url)
         if not driver_task.start_driver(client, order.identifier, drive, order):
             return None
         try:

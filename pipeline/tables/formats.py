@@ -40,7 +40,7 @@ import pandas as pd
 import zarr
 from zarr.storage import ObjectStore
 
-from pipeline.errors import BadInputError, credentials_error, unknown
+from pipeline.errors import BadInputError, credentials_error, unknown, unreadable_reason
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.files.object_clients import CLIENTS, open_objects
 from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers, without_markers
@@ -48,6 +48,9 @@ from pipeline.tables.cells import NOT_PUBLIC, CellError, Literal, parse_numbers,
 _QUOTED = re.compile(rb'(?:\A|(?<=[,\n])) *"(?:[^"]++|"")*+("|\Z)')  # a field in quotes, or one without its end
 _LONGEST_ROW = 2**28
 _VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*")  # a number or a date
+NO_NAMES = "the first line must have names of columns, got a number, a date or no printable text; add a line of names"
+"""End of the message about a table whose first line is a record."""
+
 _ENCODING = f", and CSV UTF-8 text with paired quotes ({NOT_PUBLIC})"
 
 PART_BYTES = 2**25
@@ -98,7 +101,9 @@ def find_source(path: str) -> "TableSource":
     suffix = next((suffix for suffix in _OPENERS if path.rstrip("/").endswith(suffix)), None)
     if suffix is None:
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
-    if "://" not in path and not os.path.exists(path):
+    if address and suffix != ".zarr":
+        raise BadInputError(f"a {suffix} table must be a local file, got {path}; download it")
+    if not address and not os.path.exists(path):
         raise BadInputError(f"no table at {path}; check the path")
     with _reading(f"{path} as {suffix[1:]}"):
         source = _OPENERS[suffix](path)
@@ -111,21 +116,26 @@ def find_source(path: str) -> "TableSource":
 
 
 def _hides_names(source: "TableSource") -> bool:
-    """Return True if the first line of a CSV file has a number or a date, as a record has and names have not."""
-    return isinstance(source, CsvSource) and any(map(_VALUE.fullmatch, source.columns))
+    """Return True if the first line of a CSV file is none of names."""
+    return isinstance(source, CsvSource) and is_record(source.columns)
+
+
+def is_record(first_line: Sequence[str]) -> bool:
+    """Return True if a line has a number, a date or no printable text, as a record has and names have not."""
+    return any(_VALUE.fullmatch(name) or not name.isprintable() for name in first_line)
 
 
 def describe_names(source: "TableSource") -> str:
     """Return the names of all columns for a message."""
     if _hides_names(source):
-        return "those of the first line, which are not shown, because one is a number or a date"
+        return "those of the first line, which are not shown, because one is a number, a date or no printable text"
     return ", ".join((*source.columns, *source.others)) + _name_note(source)
 
 
 def unknown_name(source: "TableSource", kind: str, name: str, offered: Sequence[str]) -> str:
     """Return the message for a name that is none of the offered ones, which are names of columns."""
     if _hides_names(source):
-        return f"unknown {kind} {name!r}; the first line must have names of columns, got a number or a date"
+        return f"unknown {kind} {name!r}; {NO_NAMES}"
     return unknown(kind, name, offered) + _name_note(source)
 
 
@@ -142,10 +152,9 @@ def _reading(place: str, note: str = "") -> Iterator[None]:
     except BadInputError:
         raise
     except Exception as error:
-        shown = type(error).__name__  # its text may have cells, unless it is one of the system
-        if isinstance(error, OSError) and error.errno is not None:
-            shown = str(error.strerror)
-        raise BadInputError(f"cannot read {place}: {shown}; check that the file is complete{note}") from None
+        is_of_system = isinstance(error, OSError) and error.errno is not None
+        remedy = "check the path and its permissions" if is_of_system else f"check that the file is complete{note}"
+        raise BadInputError(f"cannot read {place}: {unreadable_reason(error)}; {remedy}") from None
 
 
 def find_parts(source: "TableSource", path: str, columns: Sequence[str]) -> list[Part]:
@@ -172,10 +181,12 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def require_regular(file: str) -> os.stat_result:
-    """Return the status of a file; raise OSError if it is not regular, as reading a pipe might never end."""
+    """Return the status of a readable file; raise OSError unless it is regular, as reading a pipe might never end."""
     status = os.stat(file)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
+    if not os.access(file, os.R_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return status
 
 

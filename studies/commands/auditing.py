@@ -43,6 +43,7 @@ def audit(
     with the stated distribution at several data sets. Draws that do not follow it are BROKEN.
     """
     from mechanisms.core.privacy import RELATIONS
+    from mechanisms.core.privacy_parameters import describe_large_delta
     from pipeline.errors import BadInputError, unknown
     from studies.audits import Question, audit_named, tabulate_audits
 
@@ -61,6 +62,8 @@ def audit(
         say(f"{audit_result.name}: {audit_result.evidence}")
     for compared in dict.fromkeys(audit_result.compared.relation for audit_result in audited):
         say(f"neighbours: {compared.value}")
+    if large := describe_large_delta(delta or 0.0, n):
+        say(f"warning: {large}")
     n_broken = sum(not audit_result.holds for audit_result in audited)
     say(f"audited: {len(audited)}, broken: {n_broken}")
     raise typer.Exit(1 if n_broken else 0)

@@ -65,7 +65,7 @@ def check(
     if reason:
         say(f"not started, no worker checked: {reason}")
         raise typer.Exit(1 if connect else 0)
-    ERRORS.print(f"waiting for workers, at most {chosen.wait:g} s")
+    ERRORS.print(f"connecting; then waiting for workers, at most {chosen.wait:g} s")
     with reach(chosen) as client:
         wanted = requested_workers(chosen, client)
         with suppress(TimeoutError):  # missing workers are reported below
@@ -75,7 +75,7 @@ def check(
         say(f"{worker}  {'; '.join(faults) or 'ok'}")
     n_joined, unfit = len(faults_of_workers), sum(map(bool, faults_of_workers.values()))
     n_ok = n_joined - unfit
-    requirement = "same code" + (f", {store} is shared and can be written" if store else "")
+    requirement = "same code" + (f", access to {store} from all" if store else "")
     missing = f"; {wanted - n_joined} {verb(wanted - n_joined, 'has', 'have')} not joined" if n_joined < wanted else ""
-    say(f"{n_ok} of {counted(n_joined, 'worker')} {verb(n_ok)} ok ({requirement}){missing}")
+    say(f"{n_ok} of {counted(n_joined, 'worker')} {verb(n_ok)} ok{missing} (checked: {requirement})")
     raise typer.Exit(1 if unfit or missing else 0)

@@ -85,6 +85,7 @@ def _shorten(values: tuple[Value, ...]) -> str:
 
 def _list_mechanisms() -> None:
     import mechanisms
+    from mechanisms.regression.gram_samplers import GRAM_METHODS
     from studies.audits import REGISTERED
 
     registries: dict[str, Mapping[str, Entry]] = {
@@ -93,6 +94,7 @@ def _list_mechanisms() -> None:
         "posterior draw": mechanisms.RENYI_SAMPLERS,
         "regression weights": {**mechanisms.GLM_MECHANISMS, **mechanisms.GLM_CHAINS},
         "inference": mechanisms.INFERENCE_METHODS,
+        "regression given noisy sums": GRAM_METHODS,
         "probability of a coefficient": mechanisms.PROBABILITY_METHODS,
         "quantile of a coefficient": mechanisms.QUANTILE_METHODS,
     }

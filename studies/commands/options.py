@@ -13,6 +13,7 @@ from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
 from studies import MODULES
 from studies.option_texts import parse_assignments
+from studies.output import leave_output_to_json
 
 if TYPE_CHECKING:
     from pipeline.clusters.profiles import Profile
@@ -120,12 +121,18 @@ RehearsalSeed = Annotated[int | None, option("--seed", "Rehearse with this seed:
 PrintedRelease = Annotated[
     Path | None, option("FILE", "File with a release that --json printed; infer from it again, and spend nothing.")
 ]
-Json = Annotated[bool, option("--json", "Print the release as JSON.")]
+_JSON = "Print only the release on standard output, as JSON, and the text on standard error."
+Json = Annotated[bool, option("--json", _JSON, callback=leave_output_to_json)]
 
 
 def find_named(study: str | None) -> "StudySource | None":
     """Return the study of ``--study``; None if the option is not given, for that of the store."""
     return None if study is None else find_study(study, MODULES)
+
+
+def cluster_words(cluster: str | None) -> tuple[str, ...]:
+    """Return the words of ``--cluster`` for a printed command, which continues on the same cluster."""
+    return () if cluster is None else ("--cluster", cluster)
 
 
 def add_methods(source: "StudySource", targets: list[str] | None) -> "StudySource":

@@ -4,8 +4,10 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 """
 
 import json
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +19,7 @@ from studies.commands.options import (
     DeclaringStudy,
     Scheduler,
     StorePath,
+    cluster_words,
     find_named,
     option,
     parse_cell,
@@ -36,7 +39,9 @@ _PLACES = 3  # number of cells that are shown per cause
 
 def status(
     store: StorePath,
-    watch: Annotated[bool, option("--watch", "Repeat until the store is complete or Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, option("--watch", "Repeat until the store is complete or Ctrl-C, which stops no run.")
+    ] = False,
     every: Annotated[float, option("SECONDS", "Interval between counts, with --watch.")] = 5.0,
     cluster: Scheduler = None,
 ) -> None:
@@ -47,12 +52,16 @@ def status(
         from pipeline.clusters.profiles import load_profile
 
         load_profile(cluster)
-    opened, counts = _watch(store, every, cluster) if watch else _count(store)
+    if watch:
+        with _describing_interrupt(store, cluster):
+            opened, counts = _watch(store, every, cluster)
+    else:
+        opened, counts = _count(store)
     kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
     rows = ([name, *(f"{by_kind[kind]:,}" for kind in kinds)] for name, by_kind in counts.items())
     print_table(("panel", *(kind.words for kind in kinds)), rows)
     follow, state = _describe_submission(store, opened, cluster)
-    code = _conclude(store, opened, counts, follow)
+    code = _conclude(store, opened, counts, follow, cluster)
     if code == 3 and state:
         say(state)
     raise typer.Exit(code)
@@ -109,6 +118,20 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore"
             if pending == before and _is_abandoned(opened, cluster):
                 break
     return opened, counts
+
+
+@contextmanager
+def _describing_interrupt(store: str, cluster: str | None) -> Iterator[None]:
+    """Exit at Ctrl-C with the command that shows the run again, which it does not stop."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of the commands stops a run
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = command("status", "--watch", store, *cluster_words(cluster))
+        ERRORS.print(f"dpstudies: stopped watching; a run of this store goes on; look again with: {again}")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_abandoned(opened: "ResultStore", cluster: str | None) -> bool:
@@ -186,9 +209,9 @@ def count_trials(opened: "ResultStore") -> Counts:
     return {panel: count_by_status(opened, panel) for panel in opened.spec["panels"]}
 
 
-def conclude(store: str) -> int:
-    """Print audits of added mechanisms, and the state of a store and the next command; return the exit code."""
-    return _conclude(store, *_count(store))
+def conclude(store: str, cluster: str | None = None) -> int:
+    """Print audits of added mechanisms, the state of a store and the next command; return the exit code."""
+    return _conclude(store, *_count(store), cluster=cluster)
 
 
 def _count(store: str) -> tuple["ResultStore", Counts]:
@@ -209,12 +232,14 @@ def _describe_audits(opened: "ResultStore") -> dict[str, dict[str, str]]:
     return {panel: {name: describe_audit(audit) for name, audit in audits.items()} for panel, audits in stored.items()}
 
 
-def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "") -> int:
+def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "", cluster: str | None = None) -> int:
     """Print the state; `follow` is the command that shows the progress of a submission that computes the store."""
     from pipeline.store.sessions.recorded_goal import read_goal
 
     _, failed, pending = total_by_kind(counts.values())
-    following = f"follow the submission with: {follow}" if follow else f"continue with: {command('resume', store)}"
+    words = cluster_words(cluster)
+    again = command("resume", store, *words)
+    following = f"follow the submission with: {follow}" if follow else f"continue with: {again}"
     if not follow and opened.sessions and "ended" not in opened.sessions[-1]:
         following = (
             f"the session of {opened.sessions[-1]['started']} has no end: if it does not run any more, {following}"
@@ -242,7 +267,7 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
     if goal is not None and goal.unmet:
         say(
             f"all trials asked for are stored, but --until {goal.until!r} was not reached: {goal.unmet}; continue "
-            f"with: {goal.continuation(store)}"
+            f"with: {goal.continuation(store, *words)}"
         )
     if failed:
         say(f"complete, {counted(failed, 'trial')} failed; see: {command('errors', store)}")

@@ -23,7 +23,9 @@ def regress(
     table: Annotated[str | None, TABLE] = None,
     target: Annotated[str | None, option("Response column.")] = None,
     epsilon: Annotated[float | None, option("Privacy loss of the release, in nats.")] = None,
-    delta: Annotated[float | None, option("Release with Gaussian noise and (epsilon, delta)-DP.")] = None,
+    delta: Annotated[
+        float | None, option("Release with Gaussian noise and (epsilon, delta)-DP; well below 1/n.")
+    ] = None,
     ranges: Annotated[
         list[str] | None,
         option(

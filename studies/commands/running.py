@@ -31,6 +31,7 @@ from studies.commands.options import (
     Within,
     add_methods,
     argument,
+    cluster_words,
     find_named,
     load_cluster,
     option,
@@ -216,6 +217,7 @@ def run(
             accept_edited_study=accept_edited_study,
             progress=display,
         ),
+        cluster,
         study="" if has_grid else study,
         scale=scale or "published",
     )
@@ -263,8 +265,8 @@ def submit(
         accept_edited_study=accept_edited_study,
     )
     if submission is None:
-        raise typer.Exit(conclude(store))
-    words = (store, "--cluster", cluster)
+        raise typer.Exit(conclude(store, cluster))
+    words = (store, *cluster_words(cluster))
     say(
         f"submitted as {submission.id}; follow it with: {command('status', '--watch', *words)}, cancel it with: "
         f"{command('cancel', *words)}"
@@ -283,7 +285,7 @@ def cancel(store: StorePath, cluster: Scheduler = None) -> None:
         say(f"closed {cancelled.submission}, whose scheduler does not respond")
     else:
         say(f"cancelled {cancelled.submission}: its driver ends after its current blocks")
-    raise typer.Exit(conclude(store))
+    raise typer.Exit(conclude(store, cluster))
 
 
 def resume(
@@ -312,6 +314,7 @@ def resume(
             accept_edited_study=accept_edited_study,
             progress=display,
         ),
+        cluster,
     )
 
 
@@ -358,10 +361,13 @@ def extend(
             accept_edited_study=accept_edited_study,
             progress=display,
         ),
+        cluster,
     )
 
 
-def _compute(store: str, work: Callable[[Any], object], study: str = "", scale: str = "published") -> None:
+def _compute(
+    store: str, work: Callable[[Any], object], cluster: str | None, study: str = "", scale: str = "published"
+) -> None:
     """Call `work` with a progress display, print the state of the store, and exit with the code of this state.
 
     The time left of a named study at a scale is forecast by its stored costs, if it has some.
@@ -380,14 +386,14 @@ def _compute(store: str, work: Callable[[Any], object], study: str = "", scale: 
             if isinstance(error, ExecutionError):
                 fail(str(error), 3)
             if not isinstance(error, TargetNotReachedError):
-                fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT), 3)
+                fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT, cluster), 3)
             raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
         say(f"{counted(display.n_done, 'evaluation')} in {display.seconds:,.1f} s")
-    raise typer.Exit(conclude(store))
+    raise typer.Exit(conclude(store, cluster))
 
 
-def _describe_kept(store: str, remedy: str) -> str:
+def _describe_kept(store: str, remedy: str, cluster: str | None) -> str:
     """Return the number of stored trials after an interruption, and the next command or a remedy."""
     from pipeline.store.result_store import ResultStore
     from pipeline.store.sessions.recorded_goal import read_goal
@@ -396,7 +402,7 @@ def _describe_kept(store: str, remedy: str) -> str:
     if opened is None or not opened.complete:
         return "no trial was committed yet"
     pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(opened).values())
-    again = f"continue with: {command('resume', store)}"
+    again = f"continue with: {command('resume', store, *cluster_words(cluster))}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
     return f"committed blocks are kept, {counted(pending, 'trial')} {verb(pending)} pending; {again}"

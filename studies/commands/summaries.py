@@ -39,7 +39,7 @@ def summarise(
     suffix = ".csv" if csv else ".json" if json else ""
     if output is not None:
         require_file("--output", output, ".csv", ".json", ".parquet")
-        suffix = output.suffix
+        suffix = output.suffix or ".csv"  # a device has none
         if suffix == ".parquet" and find_spec("pyarrow") is None:
             raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
     from pipeline.store.result_store import open_complete

@@ -12,6 +12,7 @@ from studies.commands.options import (
     DeclaringStudy,
     StorePath,
     argument,
+    cluster_words,
     find_named,
     load_cluster,
     option,
@@ -61,7 +62,7 @@ def verify(
         say(f"and {len(verification.problems) - _SHOWN:,} more")
     checked = f"{counted(verification.n_read, 'block')} of a setting read, {verification.n_computed:,} recomputed"
     say(f"{checked}, {counted(len(verification.problems), 'problem')}")
-    again = command("resume", store)
+    again = command("resume", store, *cluster_words(cluster))
     kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact

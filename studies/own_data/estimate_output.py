@@ -45,7 +45,7 @@ class Question:
 
 
 Row = tuple[str, float, float, float]
-"""Label, posterior mean, and ends of the interval."""
+"""Label, posterior median, or mean of shares, which add up to 1, and ends of the interval."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Estimate:
     def show(self, account_lines: Sequence[str], plot: Path | None, as_json: bool) -> None:
         """Print the release, the estimate and its assumptions, and draw it."""
         self._print_release(as_json)
-        print_table((self.title, "estimate", "95 % from", "to"), self.formatted())
+        estimate = "median" if self.edges.size else "mean"
+        print_table((self.title, estimate, "95 % from", "to"), self.formatted())
         for line in (*self._guarantee_lines(), *self.notes, *self._method_lines(), *account_lines):
             say(line)
         if plot is not None:
@@ -122,7 +123,7 @@ class Estimate:
                 {"mark": {"type": "rule", "color": _BLUE, "strokeWidth": 2}, "encoding": {"y": y, **interval}},
             ]
             return {"title": title, "width": 400, "data": {"values": values}, "layer": layers}
-        _, mean, low, high = self.rows[0]
+        _, median, low, high = self.rows[0]
         cells = zip(self.edges, self.edges[1:], self.density, strict=False)
         values = [{"x": float(a), "x2": float(b), "density": float(d)} for a, b, d in cells]
         x = {"field": "x", "type": "quantitative", "title": self.title, "scale": {"zero": False}}
@@ -133,7 +134,7 @@ class Estimate:
         layers = [
             {"data": single, "mark": {"type": "rect", "color": _BLUE, "opacity": 0.15}, "encoding": ends},
             {"mark": {"type": "rect", "color": _BLUE}, "encoding": cell},
-            {"data": single, "mark": {"type": "rule", "color": "black"}, "encoding": {"x": {"datum": mean}}},
+            {"data": single, "mark": {"type": "rule", "color": "black"}, "encoding": {"x": {"datum": median}}},
         ]
         return {"title": title, "width": 400, "height": 250, "data": {"values": values}, "layer": layers}
 

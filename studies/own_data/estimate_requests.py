@@ -66,7 +66,7 @@ def answer_mean(
     asked = {"--column": column, "--range": limits, "--bounds-epsilon": bounds_epsilon, "--unit": unit or None}
     if _infer_again(options, "mean", **asked):
         return
-    file, column = _require(options, column=column)
+    file, column = _require(options, "mean", column=column)
     epsilon = file.epsilon
     if limits is None:
         raise BadInputError(
@@ -111,7 +111,7 @@ def answer_histogram(
     divisions = {"--categories": categories, "--edges": edges, "--range": limits}
     if _infer_again(options, "histogram", **{"--column": column}, **divisions):
         return
-    file, column = _require(options, column=column)
+    file, column = _require(options, "histogram", column=column)
     stated = [name for name, text in divisions.items() if text is not None]
     if len(stated) != 1:
         raise BadInputError(
@@ -141,7 +141,7 @@ def answer_histogram(
 def _answer_condition(options: EstimateOptions, command: str, where: str | None, levels: str | None) -> None:
     if _infer_again(options, command, **{"--where": where or None, "--levels": levels}):
         return
-    file, where = _require(options, where=where or None)
+    file, where = _require(options, command, where=where or None)
     condition = conditions.Condition.parse(where, file.path)
     if levels is not None:
         condition.require_level(conditions.parse_categories("levels", levels))
@@ -154,14 +154,15 @@ def _answer_condition(options: EstimateOptions, command: str, where: str | None,
     _answer(options, file, Question(command, where, rule=rule), partial(release_number, holds))
 
 
-def _require(options: EstimateOptions, **subject: str | None) -> tuple[PrivateFile, str]:
+def _require(options: EstimateOptions, command: str, **subject: str | None) -> tuple[PrivateFile, str]:
     """Return the file and the column or the condition of a release, which all must be given."""
     ((name, text),) = subject.items()
     required = {"FILE": options.file, f"--{name}": text, "--epsilon": options.epsilon}
     absent = [option for option, value in required.items() if value is None]
     if options.file is None or text is None or options.epsilon is None:
         raise BadInputError(
-            f"{', '.join(required)} must be given, or --release alone, got no {', '.join(absent)}; see --help"
+            f"{', '.join(required)} must be given, or --release alone, got no {', '.join(absent)}; see 'dpstudies "
+            f"{command} --help'"
         )
     require_losses(options.epsilon)
     return PrivateFile(options.file, options.epsilon, parse_markers(options.na)), text

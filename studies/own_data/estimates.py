@@ -1,9 +1,10 @@
 """Estimates from private records for the commands ``mean``, ``proportion``, ``histogram`` and ``count``.
 
-Each releases noisy sums by `mechanisms.private_posterior`, and reads the posterior mean and the 95 % interval off the
-posterior. Means, probabilities and shares are parameters of the distribution from which the rows are independent draws,
-so that their intervals contain the uncertainty of sampling. A count is that of the rows of the file: given a release y
-with Laplace noise of scale b, and c ~ U{0, …, n}, its posterior is Pr[c | y] ∝ exp(−|y − c|/b).
+Each releases noisy sums by `mechanisms.private_posterior`, and reads the posterior median and the 95 % interval, whose
+ends are quantiles, off the posterior; shares have means, which add up to 1. Means, probabilities and shares are
+parameters of the distribution from which the rows are independent draws, so that their intervals contain the
+uncertainty of sampling. A count is that of the rows of the file: given a release y with Laplace noise of scale b, and c
+~ U{0, …, n}, its posterior is Pr[c | y] ∝ exp(−|y − c|/b).
 """
 
 import math
@@ -134,7 +135,7 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
     assert model.bounds is not None
     posterior = posterior.labelled([f"mean of {column}", f"variance of {column}"], unit)
     (low, _), (high, _) = posterior.interval(LEVEL)
-    (mean, _) = np.atleast_1d(posterior.mean())
+    ((median, _),) = posterior.quantile([0.5])
     edges, density = (values[0] for values in tabulate_density(posterior))
     limits = " to ".join(f"{bound:,g}" for bound in model.bounds)
     notes = (
@@ -144,7 +145,7 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
         *warn_near_end(column, posterior.release[0] / model.n, _noise_std_per_row(model), model.bounds, unit),
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
-    row = ("mean", float(mean), float(low), float(high))
+    row = ("mean", float(median), float(low), float(high))
     return Estimate(
         question, title, (row,), posterior, notes, edges, density, ("sum of scaled values", "sum of their squares")
     )
@@ -180,7 +181,7 @@ def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Est
     edges, density = (values[0] for values in tabulate_density(posterior))
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
-    row = ("probability", float(posterior.mean()), low, high)
+    row = ("probability", float(posterior.quantile([0.5])[0]), low, high)
     return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {condition}",))
 
 
@@ -192,14 +193,14 @@ def _estimate_count(question: Question, posterior: ReleasePosterior) -> Estimate
     pmf = np.exp(log_weights - log_weights.max())
     pmf /= pmf.sum()
     cdf = np.cumsum(pmf)
-    low, high, first, last = (
-        min(int(np.searchsorted(cdf, p)), n) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2, _TAIL, 1 - _TAIL)
+    low, median, high, first, last = (
+        min(int(np.searchsorted(cdf, p)), n) for p in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2, _TAIL, 1 - _TAIL)
     )
     step = max(1, math.ceil((last + 1 - first) / _CELLS))
     starts = np.arange(first, last + 1, step)
     density = np.add.reduceat(pmf[: last + 1], starts) / np.minimum(step, last + 1 - starts)
     notes = ("model: rows of this file; uniform prior of the number of rows",)
-    row = ("rows", float(pmf @ counts), float(low), float(high))
+    row = ("rows", float(median), float(low), float(high))
     edges = np.append(starts, last + 1) - 0.5
     title = f"number of rows with {question.subject}"
     return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {question.subject}",))

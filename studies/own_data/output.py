@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mechanisms.core.privacy import Guarantee
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, unreadable_reason
 from pipeline.tables.formats import require_regular
-from studies.output import say, writing
+from studies.output import ERRORS, OUTPUT, OutputError, print_json, say, writing
 
 _NEAR_END = 0.8  # distance of a noisy mean from the middle of its range, in half-widths, above which a warning is due
 
@@ -22,13 +22,19 @@ def print_release(
 ) -> None:
     """Print the released statistics, by name, with their noise; or all that a reader needs to infer from them.
 
-    No digit is omitted, as a release cannot be drawn again.
+    No digit is omitted, as a release cannot be drawn again. If standard output cannot be written, such as on a full
+    disk, standard error has the release, which is spent.
     """
-    if as_json:
-        say(f"release: {json.dumps(json_values)}")
-    else:
-        shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
-        say(f"release: {shown}; noise: {noise}")
+    try:
+        if as_json:
+            print_json(json_values)
+        else:
+            shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
+            say(f"release: {shown}; noise: {noise}")
+            OUTPUT.file.flush()
+    except OutputError:
+        ERRORS.print(f"release: {json.dumps(json_values)}")
+        raise
 
 
 @contextmanager
@@ -38,9 +44,16 @@ def reading_release(path: Path, source: str) -> Iterator[None]:
         require_regular(str(path))
         yield
     except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+        raise BadInputError(f"cannot read {path}: {error.strerror}; give the file that {source} printed") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
-        raise BadInputError(f"{path} must contain the line that {source} prints after release: {error}") from error
+        reason = "other content"
+        if isinstance(error, UnicodeError | json.JSONDecodeError):
+            reason = f"another file: {unreadable_reason(error)}"
+        elif isinstance(error, KeyError):
+            reason = f"no {error.args[0]}"
+        raise BadInputError(
+            f"{path} must contain the release that {source} prints, got {reason}; give the file with it"
+        ) from error
 
 
 def read_release(path: Path) -> dict[str, Any]:

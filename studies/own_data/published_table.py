@@ -12,6 +12,7 @@ import pandas as pd
 from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables.likelihoods import Seen
 from pipeline.errors import BadInputError, as_bad_input, unknown
+from pipeline.tables.formats import NO_NAMES, is_record
 from studies.csv_frame import read_frame, require_file
 from studies.own_data.published_checks import find_warnings
 from studies.own_data.published_values import Published, read_published, refuse
@@ -150,7 +151,9 @@ def _require_columns(
     """Raise BadInputError for unknown or repeated columns."""
     for name in (*levels, value):
         if name not in frame.columns:
-            raise BadInputError(unknown("column", name, map(str, frame.columns)))
+            shown = [str(column) for column in frame.columns]
+            is_data = is_record(shown)
+            raise BadInputError(f"unknown column {name!r}; {NO_NAMES}" if is_data else unknown("column", name, shown))
     others = [name for name in (*stated.values(), seen) if isinstance(name, str) and name in frame.columns]
     names = [*levels, value, *others]
     if not levels or len(set(names)) < len(names):

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import describe_large_delta
 from mechanisms.regression.gram_release import GramNoise, GramRelease, PublicBox, calibrated_gram_noise, gram_sums
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from mechanisms.regression.private_regression import regression_from_release, release_sums, require_gram_method
@@ -84,7 +85,9 @@ class RegressionRequest:
         """Return the request of a command."""
         columns = options.columns
         if columns.table is None or columns.target is None or options.epsilon is None:
-            raise BadInputError("a table, --target and --epsilon must be given, or --release; see --help")
+            raise BadInputError(
+                "a table, --target and --epsilon must be given, or --release; see 'dpstudies regress --help'"
+            )
         return cls(
             path=columns.table,
             target=columns.target,
@@ -204,6 +207,8 @@ def _show_forecast(prepared: Prepared, level: float, is_rehearsal: bool) -> None
     """Print the guarantee and the expected widths, which are public."""
     verb = "a release would spend" if is_rehearsal else "the release spends"
     say(f"{prepared.n_rows:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+    if large := describe_large_delta(prepared.guarantee.delta, prepared.n_rows):
+        say(f"warning: {large}")
     names, ends = ("intercept", *prepared.box.names[:-1]), (prepared.forecast.low, prepared.forecast.high)
     widths = [
         f"{name} {low:.3g}" + (f" to {high:.3g}" if f"{high:.3g}" != f"{low:.3g}" else "")

@@ -97,10 +97,9 @@ class RegressionAnswer:
         """Print the coefficients and what they rest on, and write the files that are asked for."""
         posterior, release = self.posterior, self.stored.release
         values = posterior.to_dict(self.level)
-        rows = [
-            (name, *format_numbers(numbers.values(), numbers["sd"])) for name, numbers in values["coefficients"].items()
-        ]
-        print_table(("coefficient", "mean", "sd", "low", "high"), rows)
+        shown = self._shown(values)
+        rows = [(name, *format_numbers(numbers.values(), numbers["sd"])) for name, numbers in shown.items()]
+        print_table(("coefficient", "median", "sd", f"{format_level(self.level)} from", "to"), rows)
         lines = [
             *state_guarantee(release.guarantee, release.n, drops_missing=self.stored.drops_missing),
             *self._heavy_tails(values["coefficients"]),
@@ -118,6 +117,14 @@ class RegressionAnswer:
             say(f"values: {output}")
         if plot is not None:
             write_plot(plot, self._specify(values))
+
+    def _shown(self, values: dict[str, Any]) -> dict[str, dict[str, float]]:
+        """Return the median, which rare distant values do not move, sd and interval of each component."""
+        medians = self.posterior.quantile([0.5])[0].tolist()
+        return {
+            name: {"median": median, **{key: numbers[key] for key in ("sd", "low", "high")}}
+            for (name, numbers), median in zip(values["coefficients"].items(), medians, strict=True)
+        }
 
     def _describe_ranges(self) -> list[str]:
         """Return lines on reference levels, public ranges, and noisy means near their ends; indicators have none."""
@@ -150,7 +157,7 @@ class RegressionAnswer:
         ]
         if not names:
             return []
-        tails = "rare distant values move the mean and enlarge the sd, but not the interval"
+        tails = "rare distant values move the mean and enlarge the sd, but not the median and the interval"
         return [f"heavy tails of {', '.join(names)}: {tails}"]
 
     def _unresolved(self, error_bound: float | None) -> list[str]:
@@ -183,8 +190,8 @@ class RegressionAnswer:
         )
 
     def _specify(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return a figure of means and intervals as a Vega-Lite specification, with an axis with 0 per coefficient."""
-        rows = [{"name": name, **numbers} for name, numbers in values["coefficients"].items()]
+        """Return a figure of medians and intervals as a Vega-Lite specification, one axis with 0 per coefficient."""
+        rows = [{"name": name, **numbers} for name, numbers in self._shown(values).items()]
         x = {"field": "low", "type": "quantitative", "title": None, "scale": {"zero": True}}
         header = {"labelAngle": 0, "labelAlign": "left"}
         guarantee = "none: a rehearsal must not be published"
@@ -204,7 +211,7 @@ class RegressionAnswer:
                 "height": 20,
                 "layer": [
                     {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"x": x, "x2": {"field": "high"}}},
-                    {"mark": {"type": "point", "filled": True}, "encoding": {"x": {**x, "field": "mean"}}},
+                    {"mark": {"type": "point", "filled": True}, "encoding": {"x": {**x, "field": "median"}}},
                 ],
             },
         }

@@ -92,7 +92,7 @@ def test_worker_with_other_code_is_found(command, tmp_path):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
         code, out, _ = command("c.yaml", "--store", "s.zarr")
         assert (code, out.count("  ok\n"), out.count("has other code")) == (1, 1, 1)
-        assert "1 of 3 workers is ok" in out
+        assert "1 of 3 workers is ok (checked: same code, access to s.zarr from all)" in out
     assert not (tmp_path / "s.zarr").exists()
 
 
@@ -247,7 +247,7 @@ def test_a_bucket(object_server):
 def test_check_of_threads(command, tmp_path):
     shutil.copy(ROOT / "cluster.yaml", tmp_path)
     code, out, err = command("threads", "--store", "s.zarr")
-    assert (code, "1 of 1 worker is ok (same code, s.zarr is shared" in out) == (0, True)
+    assert (code, "1 of 1 worker is ok (checked: same code, access to s.zarr from all)" in out) == (0, True)
     assert "starts       distributed.LocalCluster" in out
     assert "waiting for workers" in err
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
@@ -278,7 +278,7 @@ def test_refused_jobs_end_the_check_at_once(command, monkeypatch, tmp_path):
     assert code == 2
     assert time.monotonic() - started < 30
     waiting, refused = err.strip().splitlines()
-    assert waiting.startswith("waiting for workers")
+    assert waiting.startswith("connecting; then waiting for workers")
     assert refused.startswith("dpstudies: the batch system refused 1 of 1 job of profile slurm: ")
     assert "sbatch: error: invalid account; correct the profile" in refused
 

@@ -93,7 +93,7 @@ def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, 
     error = OSError(errno.ESTALE, "Stale file handle")
     with monkeypatch.context() as patch:
         hit = on_workers(patch, error, lambda n, key: key.endswith("status/c/0/7"))
-        with pytest.raises(ExecutionError, match=r"^1 block remains pending: \[Errno \d+\] Stale file handle$"):
+        with pytest.raises(ExecutionError, match=r"^1 block remains pending: Stale file handle$"):
             run(SMALL, tmp_path / "s.zarr")
     assert len(hit) >= 2 * (RETRIES + 1)
     store = ResultStore.open(tmp_path / "s.zarr")

@@ -104,9 +104,7 @@ def test_objects_and_exceptions():
     assert format_error(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
     assert len(short_repr(["x" * 1000] * 1000)) < 800
     assert explain(ValueError("cannot log in\nwith token=hush")) == "ValueError: cannot log in with token=***"
-    assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith(
-        "[Errno 13] Permission denied"
-    )
+    assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith("Permission denied: s3")
     assert "hush" not in explain(PermissionError(13, "Permission denied", "s3://me:hush@b"))
 
 

@@ -266,6 +266,14 @@ def test_a_run_until_a_precision_is_submitted(lab):
     assert ResultStore.open("s.zarr").sessions[-1]["asked"] == ResultStore.open("whole.zarr").sessions[-1]["asked"]
 
 
+def test_a_store_that_workers_do_not_share_is_refused_before_it_is_created(processes):
+    write_held_study("held.py", "absent")
+    with pytest.raises(BadInputError, match=r"^worker tcp://.*: does not see the files .* choose a --store that all"):
+        pipeline.submit("held.py", "memory://own/s.zarr", cluster="there")
+    assert not ResultStore.exists("memory://own/s.zarr")
+    assert not any(str(key).startswith("dpstudies-driver") for key in processes.who_has())
+
+
 def test_a_store_that_the_submitting_machine_does_not_see_ends_the_submission(lab, scheduler, monkeypatch):
     monkeypatch.setattr(submissions, "_VISIBLE_SECONDS", 0.1)
     seen = submissions.sessions_of
@@ -354,6 +362,8 @@ def test_commands(lab, dpstudies):
     assert "running; cancel it with: dpstudies cancel s.zarr --cluster there" in out
     assert "pending; follow the submission with: dpstudies status --watch s.zarr --cluster there\n" in out
     assert "resume" not in out
+    code, _, err = dpstudies("status", "--watch", "s.zarr", "--cluster", "there", seconds=1)
+    assert (code, "goes on; look again with: dpstudies status --watch s.zarr --cluster there\n" in err) == (130, True)
     code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py", "--cluster", "there")
     assert code == 2
     assert "is being written by a submission of " in err
@@ -361,7 +371,7 @@ def test_commands(lab, dpstudies):
     code, out, _ = dpstudies("cancel", "s.zarr", "--cluster", "there")
     assert code == 3
     assert out.startswith(f"cancelled submission {identifier} of ")
-    assert f"continue with: dpstudies resume {shlex.quote('s.zarr')}" in out
+    assert "continue with: dpstudies resume s.zarr --cluster there" in out
     code, _, err = dpstudies("cancel", "s.zarr")
     assert code == 2
     assert err.startswith("dpstudies: no submission is open for the store s.zarr")

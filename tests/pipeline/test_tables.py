@@ -345,14 +345,14 @@ def test_rows_with_line_breaks_in_quotes_are_read_whole(client, tmp_path, monkey
 def test_invalid_gzip_files_are_rejected(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_text("a,y\n1,2\n")
-    assert f"cannot read {path} as csv.gz: BadGzipFile; " in refused(path)
+    assert f"cannot read {path} as csv.gz: its compressed content is damaged or ends early; " in refused(path)
     lines = "".join(f"{k},{k * k}\n" for k in range(50_000))
     whole = gzip.compress(f"a,y\n{lines}".encode())
     path.write_bytes(whole[: len(whole) // 2])
-    assert f"cannot read {path}: EOFError" in refused(path)
+    assert f"cannot read {path}: its compressed content is damaged or ends early; " in refused(path)
     damaged = whole[:-8] + bytes(4) + whole[-4:]  # the checksum
     path.write_bytes(damaged)
-    assert f"cannot read {path}: BadGzipFile; " in refused(path)
+    assert f"cannot read {path}: its compressed content is damaged or ends early; " in refused(path)
 
 
 def test_unknown_columns_are_rejected(tmp_path, frame):
@@ -384,7 +384,7 @@ def test_paths_that_are_not_tables_are_rejected(tmp_path):
     (tmp_path / "empty.parquet").mkdir()
     assert "must contain .parquet files" in refused(tmp_path / "empty.parquet")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\n\x00")
-    assert "as csv: UnicodeDecodeError" in refused(tmp_path / "binary.csv")
+    assert "as csv: it is not UTF-8 text; check" in refused(tmp_path / "binary.csv")
 
 
 def test_mismatched_zarr_arrays_are_rejected(tmp_path):

@@ -322,7 +322,7 @@ def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
     before = file_stamps(store_copy)
     with pytest.raises(StoreAccessError) as caught:
         checked(ResultStore.open(store_copy), sample=0)
-    expected = f"cannot read the store {store_copy}: [Errno 5] Input/output error; make it readable, and repeat"
+    expected = f"cannot read the store {store_copy}: Input/output error; make it readable, and repeat"
     assert str(caught.value) == expected
     assert file_stamps(store_copy) == before
 

@@ -161,7 +161,11 @@ def test_custom_distributions(audit):
     numbers = row(out, "mine.py:DISTRIBUTIONS")
     np.testing.assert_allclose([float(numbers[i]) for i in (2, 3, 6, 7, 8)], expected, rtol=1e-2)
     assert audit("mine.py:DISTRIBUTIONS", "--epsilon", "1.1")[0] == 0
-    assert audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--delta", "0.1")[0] == 0
+    code, out, _ = audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--delta", "0.1")
+    assert (code, "warning: delta 0.1 is large: publishing one of 10 records has this delta; choose" in out) == (
+        0,
+        True,
+    )
     code, out, _ = audit("mine.py:RARE", "--epsilon", "1")
     assert (code, row(out, "mine.py:RARE")[2]) == (1, "inf")
     assert audit("mine.py:RARE", "--epsilon", "1", "--delta", "1e-8")[0] == 0

@@ -125,10 +125,10 @@ def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command)
     assert re.fullmatch(
         r"20 trials of the pilot of panel p failed: toy\.py:\d+: ValueError: a wrong name", out.splitlines()[-1]
     )
-    code, _, err = command("run", "toy.py", "--store", "t.zarr")
+    code, _, err = command("run", "toy.py", "--store", "t.zarr", "--cluster", "threads")
     assert code == 3
     assert re.search(r"first block of panel p failed \(toy\.py:\d+: ValueError: a wrong name\): the run stops", err)
-    assert "continue with: dpstudies resume t.zarr" in err
+    assert "continue with: dpstudies resume t.zarr --cluster threads\n" in err
 
 
 def test_plan_proposes_larger_blocks(command):

@@ -10,6 +10,7 @@ import pytest
 
 import pipeline
 from mechanisms import GLM_MECHANISMS, INFERENCE_METHODS, MECHANISMS, QUANTILE_METHODS
+from mechanisms.regression.gram_samplers import GRAM_METHODS
 from studies import STUDIES, cli
 from tests.studies.test_cli import STUDY_FILE
 
@@ -145,7 +146,7 @@ def test_list_shows_every_mechanism(command):
     code, out, _ = command("list", "--mechanisms")
     names = [line.split()[0] for line in out.splitlines() if line.strip()]
     assert code == 0
-    assert {*MECHANISMS, *GLM_MECHANISMS, *INFERENCE_METHODS, *QUANTILE_METHODS} <= set(names)
+    assert {*MECHANISMS, *GLM_MECHANISMS, *INFERENCE_METHODS, *GRAM_METHODS, *QUANTILE_METHODS} <= set(names)
     assert command("list", "gibbs-traces", "--mechanisms")[0] == 2
     two = command("list", "gibbs-traces", "calibration")[1]
     assert two == command("list", "gibbs-traces")[1] + command("list", "calibration")[1]

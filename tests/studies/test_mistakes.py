@@ -1,5 +1,7 @@
 """Typical mistakes of new users: each is refused on one line that names the remedy, and leaves no file behind."""
 
+import gzip
+import re
 import shlex
 
 import pytest
@@ -19,6 +21,18 @@ FILES = {
     "no_study.py": "x = 1\n",
     "syntax.py": "def f(:\n",
     "misspelt.py": "from pipeline import Study\n\nSTUDY = Study(label='x')\n",
+    "latin.csv": b"income,region\n48151.62342,M\xfcnchen\n",
+    "latin.py": b"# \xff\n",
+    "latin.yaml": b"\xff\n",
+    "latin.json": b"\xff\n",
+    "half.csv.gz": gzip.compress(f"income\n{SECRET}\n".encode() * 99)[:40],
+    "bytes.csv": bytes(range(256)),
+    "open.csv": f'income,age\n"{SECRET},2\n',
+    "headless.csv": f"{SECRET},30\n",
+    "text.parquet": SECRET,
+    "empty.zarr/zarr.json": "",
+    "other.json": '{"a": 1}\n',
+    "half.json": '{\n "release": ',
 }
 MEAN, HISTOGRAM = (
     "mean people.csv --column income --epsilon 1 --yes",
@@ -78,6 +92,27 @@ MISTAKES = {
     f"{MEAN} --range=": "range must be LOW:HIGH with LOW < HIGH and a finite width, in numbers",
     "regress people.csv --target income --epsilon 1 --yes": "if it is text, give its public levels, --levels age=A,B",
     "regress people.csv --target income --features age --range income=0:9 --epsilon 1 --yes": "--range age=0:100",
+    "mean people.csv --column income --range 0:9 --epsilon one": "--epsilon must be a number, got 'one'; see '",
+    "mean bytes.csv --column income --range 0:9 --epsilon 1 --yes": "got a number, a date or no printable text; add a",
+    "mean open.csv --column income --range 0:9 --epsilon 1 --yes": "cannot read open.csv: it is damaged, or has",
+    "mean half.csv.gz --column income --range 0:9 --epsilon 1 --yes": "its compressed content is damaged or ends early",
+    "mean text.parquet --column income --range 0:9 --epsilon 1 --yes": "as parquet: it is damaged, or has another",
+    "mean empty.zarr --column income --range 0:9 --epsilon 1 --yes": "cannot read empty.zarr as zarr: it is not JSON",
+    "mean http://a.b/c.csv --column income --range 0:9 --epsilon 1 --yes": "a .csv table must be a local file, got ",
+    "count latin.csv --where region=x --epsilon 1 --yes": "data rows 1 to 1 of latin.csv: it is not UTF-8 text; check",
+    "mean --release gone.json": "cannot read gone.json: No such file or directory; give the file that mean --json ",
+    "mean --release other.json": "the release that mean --json prints, got no question; give the file with it",
+    "mean --release latin.json": "got another file: it is not UTF-8 text; give the file with it",
+    "regress --release half.json": "got another file: it is not JSON (line 2, column 13); give the file with it",
+    "regress people.csv --missing maybe": "--missing: 'maybe' is not one of 'refuse', 'drop'; see 'dpstudies regress",
+    "regress people.csv --target income --epsilon 1 --method best --yes": "data-augmentation, got best; choose one of",
+    "infer headless.csv --levels region": "got a number, a date or no printable text; add a line of names",
+    "infer latin.csv --levels region": "cannot read latin.csv as CSV: it is not UTF-8 text; the file must be UTF-8 ",
+    "infer open.csv --levels age": "cannot read open.csv as CSV: EOF inside string starting at row 1; the file must be",
+    "run latin.py --store new.zarr": "must be UTF-8 text, got another encoding at byte 3; save it as UTF-8",
+    "run mine.py --store new.zarr --trials 2.5": "--trials must be an integer, got '2.5'; see 'dpstudies run --help'",
+    "run mine.py --store new.zarr --cluster latin.yaml:x": "latin.yaml must be YAML: it is not UTF-8 text; correct it",
+    "run mine.py --store new.zarr --cluster gone.yaml:x": "gone.yaml: No such file or directory; correct the path",
     "partition people.csv --target income --coefficient age --partitions 9 --epsilon 1": "either --cutoffs or --prob",
     "new mechanism noise": "noise.py must not exist, because it would be overwritten; choose another name",
     "new study 2fast": "the name must be that of a new Python module",
@@ -93,14 +128,20 @@ MISTAKES = {
 @pytest.mark.parametrize("line", MISTAKES)
 def test_mistake_is_refused_on_one_line_with_a_remedy(command, tmp_path, line):
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     for kind, name in (("study", "mine"), ("mechanism", "noise")):
         getattr(creating, kind)(name)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = _read_files(tmp_path)
     code, out, err = command(*shlex.split(line.replace("Age>65", "'Age>65'")))
     assert (code, err.count("\n")) == (2, 1), err
     assert err.startswith("dpstudies: ")
     assert MISTAKES[line] in err
     assert SECRET not in out + err
     assert "Traceback" not in err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert "cannot load" in err or not re.search(r"[a-z](Error|Exception|Invalid|Warning)\b|Errno|codec", err)
+    assert _read_files(tmp_path) == before
+
+
+def _read_files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -70,6 +70,9 @@ def shell(line, folder):
     return done.returncode, done.stderr
 
 
+REMEDY = "print to a terminal, or to a file on a disk with free space"
+
+
 class Full(io.StringIO):
     """Output stream on a full disk."""
 
@@ -81,7 +84,7 @@ class Full(io.StringIO):
 def test_failure_to_write_the_output_gives_a_one_line_error(command, monkeypatch, words):
     monkeypatch.setattr(sys, "stdout", Full())
     code, _, err = command(*words)
-    assert (code, err) == (3, "dpstudies: cannot write the output: No space left on device\n")
+    assert (code, err) == (3, f"dpstudies: cannot write the output: No space left on device; {REMEDY}\n")
 
 
 @pytest.mark.slow
@@ -92,7 +95,7 @@ def test_run_continues_without_standard_error(command, monkeypatch):
     assert command("status", "absent.zarr")[0] == 2
 
 
-FULL = "dpstudies: cannot write the output: No space left on device\n"
+FULL = f"dpstudies: cannot write the output: No space left on device; {REMEDY}\n"
 
 
 @pytest.mark.slow
@@ -101,7 +104,7 @@ FULL = "dpstudies: cannot write the output: No space left on device\n"
     [
         ("dpstudies list > /dev/full", 3, FULL),
         ("dpstudies plan --help > /dev/full", 3, FULL),
-        ("dpstudies list | true", 3, "dpstudies: cannot write the output: Broken pipe\n"),
+        ("dpstudies list | true", 3, f"dpstudies: cannot write the output: Broken pipe; {REMEDY}\n"),
         ("dpstudies status absent 2> /dev/full", 2, ""),
         ("dpstudies list >&-", 0, ""),
         ("PYTHONIOENCODING=ascii dpstudies list > /dev/null", 0, ""),

@@ -105,8 +105,8 @@ def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monk
         return "--levels", f"alc={first},{second}"
 
     code, out, err = command("regress", "t.csv", *words, *write("None", "Some"), "--json")
-    assert (code, err) == (0, "")
-    assert float(re.search(r"^alc=Some +(\S+)", out, re.MULTILINE)[1]) == pytest.approx(5, abs=0.3)
+    assert code == 0
+    assert float(re.search(r"^alc=Some +(\S+)", err, re.MULTILINE)[1]) == pytest.approx(5, abs=0.3)
     releases = []
 
     def keep(rng, release, *_):
@@ -121,7 +121,7 @@ def test_levels_that_look_like_missing_values_are_levels(command, tmp_path, monk
                 command("regress", table, *words, *levels, "--missing", missing)
     assert len(releases) == 16
     assert all(np.array_equal(release.noisy, releases[0].noisy) for release in releases)
-    assert json.loads(re.search("release: (.*)", out)[1])["noisy"] == releases[0].noisy.tolist()
+    assert json.loads(out)["noisy"] == releases[0].noisy.tolist()
 
 
 DOORS = {
@@ -230,11 +230,11 @@ def test_markers_state_further_missing_cells(command, tmp_path):
         "--seed",
         1,
     )
-    code, out, err = command("regress", "whole.csv", *at)
-    assert (code, err) == (0, "")
+    code, out, _ = command("regress", "whole.csv", *at)
+    assert code == 0
     markers = ("--na", "-9", "--na", "unknown")
-    code, dropped, err = command("regress", "marked.csv", *at, *markers, "--missing", "drop")
-    assert (code, err) == (0, "")
+    code, dropped, _ = command("regress", "marked.csv", *at, *markers, "--missing", "drop")
+    assert code == 0
     find = re.compile('"noisy": (.*)')
     assert find.search(dropped)[1] == find.search(out)[1]
     code, _, err = command("regress", "marked.csv", *at, *markers)

@@ -68,7 +68,9 @@ class Session:
             else:
                 raise BusyStoreError(f"other sessions keep starting on the store {url}; try again later")
         except OSError as error:
-            raise BadInputError(f"cannot write to the store {url}: {explain(error)}") from error
+            raise BadInputError(
+                f"cannot write to the store {url}: {explain(error)}; check the path and the disk"
+            ) from error
         try:
             begun.files.fence_others()
         except OSError as error:

@@ -19,10 +19,10 @@ class RecordedGoal:
     is_open: bool  # True if interrupted before the goal was reached or the budget spent
     unmet: str  # missing part of the goal when the run ended; empty if reached
 
-    def continuation(self, url: str) -> str:
-        """Return the command that continues towards the target with a larger budget."""
+    def continuation(self, url: str, *options: str) -> str:
+        """Return the command that continues towards the target with a larger budget, and with further options."""
         panels = [word for name in self.panels for word in ("--panel", name)]
-        return command("extend", url, "--until", self.until, *panels, "--at-most", "N")
+        return command("extend", url, "--until", self.until, *panels, "--at-most", "N", *options)
 
     def record(self) -> dict[str, Any]:
         """Return the fields of a session's record from which `read_goal` restores the goal and budget."""

@@ -38,6 +38,11 @@ def test_intervals_contain_the_coefficients(posterior):
     assert posterior.guarantee is None
 
 
+def test_delta_of_a_published_record_warns():
+    with pytest.warns(UserWarning, match=r"^delta 0\.01 is not below 1/n = 0\.01: publishing one of 100 records has"):
+        private_regression(*table(100), BOUNDS, 30.0, delta=0.01, rehearsal_seed=1)
+
+
 def test_posterior_is_labelled(posterior):
     assert isinstance(posterior, Posterior)
     assert posterior.names == ("intercept", "x", "error_variance")
