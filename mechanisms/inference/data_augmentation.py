@@ -17,10 +17,13 @@ step,
                          min(1, w(θ')·p(y | x')/(w(θ)·p(y | x))), w = p/q.
 
 As q approximates the posterior, the probability of acceptance is of order 1/√n. This takes less time than step 2, which
-is done in every other iteration. A draw of θ outside the range to which the prior is restricted is rejected.
+is done in every other iteration. A draw of θ outside the range to which the prior is restricted is rejected. If the
+prior of mean and variance is not conjugate, step 1 proposes a draw from the posterior under the density 1/σ², and
+accepts it with the probability of a Metropolis-Hastings step.
 
 **Proposals.** The density q is constant on the cells of a grid in φ, which is θ for the normal family and log θ for the
-exponential and Poisson families; if the variance is unknown, in φ = log σ² and z = (μ − mean)/σ. The probability of a
+exponential and Poisson families; if the variance is unknown, in φ = log σ² and z = (μ − mean)/σ, or μ − mean if the
+prior is not conjugate. The probability of a
 cell is proportional to its prior probability times the density of y at its centre, where the statistic and its noise
 are taken as jointly normal. A share of the prior is mixed in. The sampler is exact for every q > 0. Cells cover the
 prior but for 3e-7 in each tail; from θ outside all cells no joint update is accepted.
@@ -43,12 +46,21 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from mechanisms.core.arguments import Floats
 from mechanisms.core.jit import kernel
 from mechanisms.inference.drawn_posterior import Chain, sampler
-from mechanisms.inference.families import EXPONENTIAL, MODELS, NORMAL, POISSON, UNKNOWN_VARIANCE, Bounds
+from mechanisms.inference.families import (
+    EXPONENTIAL,
+    MODELS,
+    NORMAL,
+    POISSON,
+    UNKNOWN_VARIANCE,
+    Bounds,
+    mean_variance,
+    variance_prior,
+)
 from mechanisms.inference.release_model import ReleaseModel
 
 _REACH = 5.0  # standard deviations of a normal variable within which cells are spaced evenly
@@ -88,8 +100,11 @@ def joint_proposal(
     # the sums of the probabilities of the m·k cells, in which z varies fastest; and the log densities in the cells.
     lower, upper = (float(limit[-1]) for limit in model.parameter_limits())
     assert model.bounds is not None
+    near = None
+    if not model.entry.is_conjugate(prior):
+        near = float(noisy_statistics[0]) / model.n, math.sqrt(model.noise.density_variance) / model.n
     edges, z_edges, probability, mean, covariance = _cells(
-        model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp"
+        model.family, tuple(prior.tolist()), (lower, upper), model.bounds, model.outside == "clamp", near
     )
     total = model.n * covariance + model.noise.density_variance * np.eye(len(noisy_statistics))
     with np.errstate(all="ignore"):
@@ -98,7 +113,8 @@ def joint_proposal(
         weight /= np.nansum(weight)
     mass = (1.0 - _SHARE) * np.nan_to_num(weight) + _SHARE * probability
     cumulative = np.cumsum(mass)
-    log_density = np.log(mass / np.outer(np.diff(edges), np.diff(z_edges)).ravel())
+    with np.errstate(divide="ignore"):  # cells of negligible prior probability are never proposed
+        log_density = np.log(mass / np.outer(np.diff(edges), np.diff(z_edges)).ravel())
     return edges, z_edges, np.append(cumulative[:-1] / cumulative[-1], 1.0), log_density
 
 
@@ -114,18 +130,22 @@ def _log_normal_density(apart: Floats, covariance: Floats) -> Floats:
 
 @lru_cache(maxsize=64)  # chains of one study share prior and bounds
 def _cells(
-    family: str, prior: tuple[float, ...], limits: tuple[float, float], bounds: Bounds, clamps: bool
+    family: str,
+    prior: tuple[float, ...],
+    limits: tuple[float, float],
+    bounds: Bounds,
+    clamps: bool,
+    near: tuple[float, float] | None,
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return edges in φ and z, prior probabilities of the cells, and moments of a contribution at their centres."""
-    entry = MODELS[family]
+    """Return edges in φ and z, prior probabilities of the cells, and moments of a contribution at their centres.
+
+    If `near` is a released mean and the standard deviation of its noise, the cells of z are smallest there.
+    """
+    entry, hyperparameters = MODELS[family], np.array(prior)
     if entry.has_square:
-        location, strength, shape, scale = prior
-        n_cells, distribution = _CELLS_EACH, stats.invgamma(shape, scale=scale)
-        z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(strength)
-        z_probability = np.diff(special.ndtr(z_edges * np.sqrt(strength)))
+        n_cells, distribution = _CELLS_EACH, variance_prior(hyperparameters)
     else:
         n_cells, distribution = _CELLS, entry.marginal.frozen(*prior)
-        z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
     least, most = special.ndtri(distribution.cdf(limits)).clip(-_REACH, _REACH)
     levels = np.linspace(least, most, n_cells + 1)
     with np.errstate(divide="ignore"):
@@ -135,16 +155,36 @@ def _cells(
     edges, kept = np.unique(edges, return_index=True)  # quantiles of vague priors may underflow
     if edges.size == 1:
         edges, kept = np.append(edges, edges + 1.0), np.array([0, n_cells])
-    probability = np.outer(np.diff(special.ndtr(levels)[kept]), z_probability).ravel()
     centres = 0.5 * (edges[1:] + edges[:-1])
+    if near is not None:
+        mean_std = np.sqrt(mean_variance(hyperparameters, np.exp(centres)))
+        z_edges = _edges_near(near[0] - prior[0], near[1], _REACH * float(mean_std[-1]), n_cells)
+        z_probability = np.diff(special.ndtr(z_edges / mean_std[:, None]))
+    elif entry.has_square:
+        z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(prior[1])
+        z_probability = np.diff(special.ndtr(z_edges * np.sqrt(prior[1])))
+    else:
+        z_edges, z_probability = np.array([0.0, 1.0]), np.ones(1)
+    probability = (np.diff(special.ndtr(levels)[kept])[:, None] * z_probability).ravel()
     if entry.has_square:
         variance = np.repeat(np.exp(centres), n_cells)
         z = np.tile(0.5 * (z_edges[1:] + z_edges[:-1]), centres.size)
-        theta = np.column_stack([location + np.sqrt(variance) * z, variance])
+        theta = np.column_stack([prior[0] + (np.sqrt(variance) if near is None else 1.0) * z, variance])
     else:
         theta = (centres if entry.code == NORMAL else np.exp(centres))[:, None]
     with np.errstate(all="ignore"):
         return edges, z_edges, probability / probability.sum(), *entry.contribution_moments(theta, bounds, clamps)
+
+
+def _edges_near(centre: float, unit: float, reach: float, n_cells: int) -> Floats:
+    """Return ascending edges of cells between −reach and reach, of widths that grow with the distance from a centre.
+
+    They are `unit` times hyperbolic sines, so that widths are a fraction of the larger of `unit` and the distance.
+    """
+    clipped = min(max(centre, -reach), reach)
+    ends = np.arcsinh((np.array([-reach, reach]) - clipped) / unit)
+    edges = clipped + unit * np.sinh(np.linspace(ends[0], ends[1], n_cells + 1))
+    return np.unique(edges)
 
 
 @kernel
@@ -218,13 +258,34 @@ def _draw_parameters(rng, kind, prior, n, total, squares, theta):
         precision = 1.0 / prior[1] + n
         theta[0] = (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
     else:
+        weight, shape, scale = 0.0, -0.5, 0.0  # of the density 1/σ², which replaces a prior that is not conjugate
+        if prior.size == 4:
+            weight, shape, scale = prior[1], prior[2], prior[3]
         average = total / max(n, 1)
-        strength = prior[1] + n
+        strength = weight + n
         away = average - prior[0]  # Python's powers and Numba's may differ in the last bit
-        spread = max(squares - n * average * average, 0.0) + prior[1] * n / strength * (away * away)
-        theta[1] = (prior[3] + 0.5 * spread) / rng.standard_gamma(prior[2] + 0.5 * n)
-        mean = (prior[1] * prior[0] + total) / strength
+        spread = max(squares - n * average * average, 0.0) + weight * n / strength * (away * away)
+        theta[1] = (scale + 0.5 * spread) / rng.standard_gamma(shape + 0.5 * n)
+        mean = (weight * prior[0] + total) / strength
         theta[0] = mean + math.sqrt(theta[1] / strength) * rng.standard_normal()
+
+
+@kernel
+def _log_prior(prior, theta):
+    """Return the log density of (μ, ln σ²), up to a constant, for the prior that is not conjugate."""
+    variance = mean_variance(prior, theta[1])
+    z = (0.5 * math.log(theta[1]) - math.log(prior[3])) / prior[4]
+    away = theta[0] - prior[0]
+    return -0.5 * (z * z + math.log(variance) + away * away / variance)
+
+
+@kernel
+def _accepts(rng, kind, prior, candidate, theta):
+    """Accept a draw of `_draw_parameters` with the probability of a Metropolis step; 1 for a conjugate prior."""
+    if kind != UNKNOWN_VARIANCE or prior.size == 4:
+        return True
+    log_ratio = _log_prior(prior, candidate) - _log_prior(prior, theta)
+    return log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio
 
 
 @kernel
@@ -267,7 +328,8 @@ def _propose_parameters(rng, kind, prior, proposal, theta):
         theta[0] = phi
     elif kind == UNKNOWN_VARIANCE:
         theta[1] = math.exp(phi)
-        theta[0] = prior[0] + math.sqrt(theta[1]) * (z_edges[j] + rng.random() * (z_edges[j + 1] - z_edges[j]))
+        unit = math.sqrt(theta[1]) if prior.size == 4 else 1.0
+        theta[0] = prior[0] + unit * (z_edges[j] + rng.random() * (z_edges[j + 1] - z_edges[j]))
     else:
         theta[0] = math.exp(phi)
 
@@ -280,6 +342,10 @@ def _log_weight(kind, prior, proposal, theta):
     if kind == NORMAL:
         phi = theta[0]
         log_prior = -0.5 * ((phi - prior[0]) * (phi - prior[0])) / prior[1]
+    elif kind == UNKNOWN_VARIANCE and prior.size > 4:
+        phi = math.log(theta[1])
+        j = np.searchsorted(z_edges, theta[0] - prior[0], side="right") - 1
+        log_prior = _log_prior(prior, theta)
     elif kind == UNKNOWN_VARIANCE:
         phi, z = math.log(theta[1]), (theta[0] - prior[0]) / math.sqrt(theta[1])
         j = np.searchsorted(z_edges, z, side="right") - 1
@@ -339,7 +405,7 @@ def augment_records(rng, theta, kind, prior, n, noisy, power, rate, bounds, limi
             total += records[i]
             squares += records[i] * records[i]
         _draw_parameters(rng, kind, prior, n, total, squares, candidate)
-        if _is_within(candidate, *limits):
+        if _is_within(candidate, *limits) and _accepts(rng, kind, prior, candidate, theta):
             theta, candidate = candidate, theta
         if iteration >= 0:
             for j in range(p):

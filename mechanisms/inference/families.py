@@ -16,7 +16,8 @@ normal        x real, N(θ, 1)           N(mean, variance)                      
 
 The known variance of the normal family is 1: divide the records by their standard deviation. `MODELS` adds the normal
 family with unknown mean μ and variance σ², whose statistic is (Σ xᵢ, Σ xᵢ²) and whose prior is normal-inverse-gamma:
-σ² ~ InverseGamma(shape, scale), μ | σ² ~ N(mean, σ²/strength). This family is not in P4; for
+σ² ~ InverseGamma(shape, scale), μ | σ² ~ N(mean, σ²/strength), or weakly informative at all scales of the records:
+σ is lognormal, ln σ ~ N(ln median, log_std²), and μ | σ ~ N(mean, spread² + ratio²·σ²). This family is not in P4; for
 the others see sections 2 and 3.3 (truncated families).
 
 **Regions.** Closed forms of the moments of a record below, within and above bounds suffer from cancellation in narrow
@@ -116,6 +117,7 @@ class Family(Registered):
     name: str
     code: int  # number that identifies the family in compiled samplers
     hyperparameters: tuple[str, ...]  # names; the multinomial has a single name for its k ≥ 2 values
+    other_hyperparameters: tuple[str, ...] = ()  # names of those of a second kind of prior, which is not conjugate
     any_sign: int = 0  # number of leading hyperparameters that may have any sign; the others must be > 0
     # closed intervals of the entries of θ and of a record, without ends at infinity, or at 0 for a rate
     parameter_range: tuple[float, float] = (0.0, math.inf)
@@ -146,6 +148,10 @@ class Family(Registered):
         """Return the number of components of θ and of the statistic, which is k for a multinomial prior."""
         return np.size(prior) if self.is_vector else 1 + self.has_square
 
+    def is_conjugate(self, prior: ArrayLike) -> bool:
+        """Return False for the hyperparameters of the second kind of prior."""
+        return not self.other_hyperparameters or np.size(prior) != len(self.other_hyperparameters)
+
     def require_prior(self, prior: ArrayLike | None) -> ArrayLike:
         """Return the prior, which must be given."""
         if prior is None:
@@ -159,21 +165,24 @@ class Family(Registered):
         They are in the order of the module's table, finite, and > 0 except for the mean of a normal family. Those of
         probabilities are in [1e-12, 1e300]; others are in [1e-50, 1e50], and a mean is at most 1e50 in size.
         """
-        names, least = ", ".join(self.hyperparameters), 2 if self.is_vector else len(self.hyperparameters)
         try:
             values = real_array("prior", prior)
         except ValueError:
             values = np.empty(0)
+        hyperparameters = self.hyperparameters if self.is_conjugate(values) else self.other_hyperparameters
+        names, least = ", ".join(hyperparameters), 2 if self.is_vector else len(hyperparameters)
         if values.shape != (max(values.size, least) if self.is_vector else least,):
             rule = "one alpha per category, at least 2" if self.is_vector else f"{least} numbers ({names})"
+            if self.other_hyperparameters:
+                rule += f" or {len(self.other_hyperparameters)} ({', '.join(self.other_hyperparameters)})"
             raise ValueError(f"prior must have {rule}, got {prior!r}; pass one number per hyperparameter")
         if not (np.all(np.isfinite(values)) and np.all(values[self.any_sign :] > 0)):
-            positive = f" with {', '.join(self.hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
+            positive = f" with {', '.join(hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
             raise ValueError(f"prior ({names}) must be finite{positive}, got {prior!r}; choose a proper prior")
         low, high = _PRIOR_RANGE if self.is_truncated else _ALPHA_RANGE
         sizes = np.abs(values)
         if np.any(sizes[self.any_sign :] < low) or np.any(sizes > high):
-            means = f", and {', '.join(self.hyperparameters[: self.any_sign])} at most {high:g} in size"
+            means = f", and {', '.join(hyperparameters[: self.any_sign])} at most {high:g} in size"
             rule = f"prior ({names}) must be in [{low:g}, {high:g}] in double precision{means if self.any_sign else ''}"
             raise ValueError(f"{rule}, got {prior!r}; choose a less extreme one")
         return tuple(values.tolist())
@@ -230,6 +239,9 @@ class Family(Registered):
         The sums `s`, shape (..., d), are not checked against the support, because the naive method passes noisy sums.
         """
         hyperparameters = np.array(self.validate_prior(prior))
+        if not self.is_conjugate(hyperparameters):
+            names = ", ".join(self.hyperparameters)
+            raise ValueError(f"prior must be conjugate ({names}), got {prior!r}; choose another method or prior")
         statistic, n = real_array("s", s), validate_size(n)
         d = self.n_components(hyperparameters)
         if statistic.ndim == 0 or statistic.shape[-1] != d:
@@ -416,10 +428,28 @@ def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Flo
     return rng.gamma(prior[0], size=size) / prior[1]
 
 
-def _normal_inverse_gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Floats:
-    mean, strength, shape, scale = prior
-    variance = scale / rng.gamma(shape, size=size)
-    return np.column_stack([mean + np.sqrt(variance / strength) * rng.standard_normal(size), variance])
+@kernel
+def mean_variance(prior, variance):
+    """Return the prior variance of the mean of records given their variance, for either prior of both."""
+    if prior.size == 4:
+        return variance / prior[1]
+    return prior[1] * prior[1] + prior[2] * prior[2] * variance
+
+
+def variance_prior(prior: Floats) -> Any:
+    """Return the prior distribution of the variance of records, for either prior of mean and variance."""
+    if prior.size == 4:
+        return stats.invgamma(prior[2], scale=prior[3])
+    return stats.lognorm(2.0 * prior[4], scale=prior[3] ** 2)
+
+
+def _mean_and_variance(rng: np.random.Generator, prior: Floats, size: int) -> Floats:
+    if prior.size == 4:
+        variance = prior[3] / rng.gamma(prior[2], size=size)
+    else:
+        variance = prior[3] ** 2 * np.exp(2.0 * prior[4] * rng.standard_normal(size))
+    mean = prior[0] + np.sqrt(mean_variance(prior, variance)) * rng.standard_normal(size)
+    return np.column_stack([mean, variance])
 
 
 def _normal_inverse_gamma_update(prior: Floats, s: Floats, n: int) -> list[Floats]:
@@ -481,8 +511,8 @@ MODELS: dict[str, Family] = FAMILIES | register(
     __name__,
     Family(
         name="normal-unknown-variance", code=UNKNOWN_VARIANCE, hyperparameters=("mean", "strength", "shape", "scale"),
-        has_square=True, **_REAL,
-        _draw_parameters=_normal_inverse_gamma_parameters,
+        other_hyperparameters=("mean", "spread", "ratio", "median", "log_std"), has_square=True, **_REAL,
+        _draw_parameters=_mean_and_variance,
         draw=lambda rng, theta, n: theta[:, :1] + np.sqrt(theta[:, 1:]) * rng.standard_normal((len(theta), n)),
         _update=_normal_inverse_gamma_update),
 )  # fmt: skip

@@ -153,8 +153,8 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
     model : ReleaseModel
     prior : array_like, shape (h,)
         Hyperparameters: Beta(alpha, beta) for the binomial, Dir(alpha₁, …, alphaₖ) for the multinomial, Gamma(shape,
-        rate) for exponential and Poisson, N(mean, variance) for normal, and mean, strength, shape, scale for
-        normal-unknown-variance.
+        rate) for exponential and Poisson, N(mean, variance) for normal, and one of two kinds for
+        normal-unknown-variance, see `ReleaseModel`.
 
     Raises
     ------
@@ -177,7 +177,9 @@ def choose_method(model: ReleaseModel, prior: ArrayLike) -> Choice:
         if n + 1 <= _MAX_COUNTS:
             return Choice("exact", f"a sum over {n + 1:,} counts is affordable")
         return Choice("gibbs-exact", f"a sum over {n + 1:,} counts is not affordable, but draws of counts are")
-    if model.entry.has_square and hyperparameters[2] <= 0.5 and not np.all(np.isfinite(model.parameter_limits())):
+    is_restricted = bool(np.all(np.isfinite(model.parameter_limits())))
+    is_conjugate = model.entry.has_square and model.entry.is_conjugate(hyperparameters)
+    if is_conjugate and hyperparameters[2] <= 0.5 and not is_restricted:
         rule = "prior must have shape > 0.5, as the mean has no expectation otherwise"
         raise ValueError(f"{rule}, got {hyperparameters[2]:g}; raise it, or pass a finite parameter_range")
     width = float(np.ptp(model.contribution_range()))

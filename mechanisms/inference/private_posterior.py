@@ -64,14 +64,14 @@ def posterior_from_release(
         exponential              Gamma(shape, rate)             rate
         poisson                  Gamma(shape, rate)             mean of a record; rates of counts with exposure
         normal                   N(mean, variance)              mean; pass the known variance of a record
-        normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
+        normal-unknown-variance  one of two: `ReleaseModel`     mean and variance of a record
         =======================  =============================  ==============================================
 
         If records of unknown variance are clamped, θ is the mean and the variance of a clamped record.
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance,
-        (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
+        (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
     n : int, optional
         Number of records, public, ≥ 1; None for counts of all categories with the improper priors Γ(x + α)/x!.
     epsilon : float, optional
@@ -181,14 +181,14 @@ def private_posterior(
         exponential              Gamma(shape, rate)             rate
         poisson                  Gamma(shape, rate)             mean of a record
         normal                   N(mean, variance)              mean
-        normal-unknown-variance  mean, strength, shape, scale   mean and variance of a record
+        normal-unknown-variance  one of two: `ReleaseModel`     mean and variance of a record
         =======================  =============================  ==============================
 
         If records of unknown variance are clamped, θ is the mean and the variance of a clamped record.
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. They must not depend on the records. None is the default prior of the family
-        normal-unknown-variance, (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
+        normal-unknown-variance, (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
     epsilon : float
         Privacy loss in nats, finite and > 0; required.
     n : int, optional

@@ -32,7 +32,14 @@ from mechanisms.core.arguments import Floats, find_entry, real_array, validate_p
 from mechanisms.core.noise import Exact, Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.core.privacy_parameters import validate_size
-from mechanisms.inference.families import MODELS, Bounds, Family, normal_contribution_moments
+from mechanisms.inference.families import (
+    MODELS,
+    Bounds,
+    Family,
+    mean_variance,
+    normal_contribution_moments,
+    variance_prior,
+)
 
 _RECORDS_AT_ONCE = 1 << 16
 _WIDEST, _BEYOND = 1e4, 40.0  # largest σ in half-widths of the bounds; standard normal values without mass beyond
@@ -67,7 +74,7 @@ class ReleaseModel:
     -----
     Methods take the hyperparameters of the prior as a sequence: Beta(alpha, beta) for the binomial, Dir(alpha₁, …,
     alphaₖ) for the multinomial, Gamma(shape, rate) for exponential and Poisson, N(mean, variance) for normal, and mean,
-    strength, shape, scale for normal-unknown-variance.
+    strength, shape, scale or mean, spread, ratio, median, log_std for normal-unknown-variance.
 
     Raises
     ------
@@ -184,7 +191,10 @@ class ReleaseModel:
             return self, hyperparameters, y
         assert self.bounds is not None
         hyperparameters[0] = (hyperparameters[0] - location) / scale
-        hyperparameters[-1] /= scale**2  # the variance of the mean, or the scale of the variance
+        if self.entry.is_conjugate(hyperparameters):
+            hyperparameters[-1] /= scale**2  # the variance of the mean, or the scale of the variance
+        else:
+            hyperparameters[[1, 3]] /= scale  # the spread of the mean, and the median standard deviation
         limits = None
         if self.parameter_range is not None:
             p = 1 + self.entry.has_square
@@ -242,12 +252,13 @@ class ReleaseModel:
     def require_prior(self, prior: ArrayLike | None) -> ArrayLike:
         """Return the prior; if it is None, the default prior of the family normal-unknown-variance.
 
-        The default is (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
+        The default is (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width: it says
+        little about the mean even if the bounds are a hundred times wider than the records are spread.
         """
         if prior is not None or not self.entry.has_square:
             return self.entry.require_prior(prior)
         middle, half_width = self.units()
-        return middle, 1.0 / 3.0, 1.0, 0.1 * half_width**2
+        return middle, half_width, 2.0, 0.1 * half_width, 1.5
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters as floats; raise ValueError if they are invalid.
@@ -255,6 +266,9 @@ class ReleaseModel:
         The prior probability of `parameter_range` must be at least 0.001.
         """
         hyperparameters, limits = self.entry.validate_prior(prior), self.parameter_range
+        if self.n < 2 and not self.entry.is_conjugate(hyperparameters):
+            names = ", ".join(self.entry.hyperparameters)
+            raise ValueError(f"n must be at least 2 for the default prior, got {self.n}; pass a prior ({names})")
         if limits is not None and self.range_probability(hyperparameters) < _LEAST_PROBABILITY:
             rule = f"parameter_range must have a prior probability >= {_LEAST_PROBABILITY:g}"
             raise ValueError(
@@ -268,9 +282,10 @@ class ReleaseModel:
         if not self.entry.has_square:
             low, high = self.entry.marginal.frozen(*prior).cdf([lower[0], upper[0]])
             return float(high - low)
-        mean, strength, shape, scale = prior
-        variance = stats.invgamma(shape, scale=scale).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
-        low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - mean) / np.sqrt(variance / strength))
+        hyperparameters = np.array(prior)
+        variance = variance_prior(hyperparameters).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
+        mean_std = np.sqrt(mean_variance(hyperparameters, variance))
+        low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - prior[0]) / mean_std)
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
 
     def draw_sums(self, rng: np.random.Generator, theta: ArrayLike) -> tuple[Floats, Floats]:

@@ -4,9 +4,10 @@ If records of unknown variance are clamped, the posterior is that of the mean an
 are what the release measures: the share of the records that the normal distribution places outside the bounds is
 an assumption, which is wrong for skewed records, and with it the mean before clamping.
 
-The family for amounts such as incomes is normal-unknown-variance. Under its default prior, (m, 1/3, 1, h²/10) for
-bounds with midpoint m and half-width h, the median of the standard deviation is 0.38·h, and the prior weighs as much as
-a third of a record for the mean and two records for the variance.
+The family for amounts such as incomes is normal-unknown-variance. Its default prior, for bounds with midpoint m and
+half-width h, is weak at all scales of the records, as the bounds may be far too wide: the standard deviation σ of a
+record is lognormal with median h/10 and 95 % between h/190 and 1.9·h, and the mean given σ is N(m, h² + 4σ²). A
+conjugate prior would not do, since it states that the mean is a few σ from m.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class SumRelease:
         ----------
         prior : array_like, shape (h,)
             Hyperparameters; see `ReleaseModel`. None is the default prior of the family normal-unknown-variance,
-            (m, 1/3, 1, h²/10), where m is the midpoint of the bounds and h half of their width.
+            (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
         rng : numpy.random.Generator, optional
             Random generator for a sampler; exact posteriors do not need one.
 

@@ -160,12 +160,11 @@ def _unresolved(posterior: ReleasePosterior, unit: str) -> list[str]:
     if square - mean**2 > 2.0 * noise_std * math.hypot(1.0, 2.0 * mean):
         return []
     middle, half_width = model.units()
-    numbers = format_numbers((middle + half_width * mean, half_width * noise_std, middle), half_width * noise_std)
-    alone, error, centre = (f"{number} {unit}".rstrip() for number in numbers)
+    numbers = format_numbers((middle + half_width * mean, half_width * noise_std), half_width * noise_std)
+    alone, error = (f"{number} {unit}".rstrip() for number in numbers)
     return [
-        "the release does not resolve the variance: estimate and interval rest on the prior of the variance, and may "
-        f"be pulled towards the middle of the range, {centre}; the noisy sum alone gives {alone}, with noise of "
-        f"standard deviation {error}; a narrower public range has less noise"
+        "the release does not resolve the variance: the width of the interval rests on its prior; the noisy sum alone "
+        f"gives {alone}, with noise of standard deviation {error}; a narrower public range has less noise"
     ]
 
 

@@ -140,10 +140,10 @@ def test_chains_that_do_not_mix_are_warned_of():
 
 @pytest.mark.slow
 def test_chains_that_have_not_converged_are_replaced_by_longer_ones(monkeypatch):
-    """Incomes far below the width of their range mix slowly; without longer chains, as before, they are warned of."""
-    incomes = np.random.default_rng(2).lognormal(10.4, 0.6, 100)
+    """With a conjugate prior, incomes far below the width of their range mix slowly; longer chains end the warning."""
+    incomes, prior = np.random.default_rng(2).lognormal(10.4, 0.6, 100), (5e5, 1 / 3, 1.0, 0.1 * 5e5**2)
     release = partial(
-        private_posterior, incomes, "normal-unknown-variance", epsilon=20.0, bounds=(0, 1e6), outside="clamp"
+        private_posterior, incomes, "normal-unknown-variance", prior, 20.0, bounds=(0, 1e6), outside="clamp"
     )
     posterior = release(rehearsal_seed=2)
     assert posterior.distribution.draws.shape[1] > 5_000

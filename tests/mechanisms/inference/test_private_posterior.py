@@ -227,6 +227,21 @@ def test_release_has_a_guarantee_and_inference_assumes_its_noise(name, outside):
         found.release[0] = 1.0
 
 
+@pytest.mark.parametrize("middle", [-0.9, 0.5])
+def test_mean_of_records_in_far_too_wide_bounds_is_not_pulled_to_their_middle(middle):
+    """Bounds are 100 standard deviations wide; the conjugate prior of 0.3.0 moved the mean by more than the noise."""
+    n, std = 200, 0.02
+    y, options = [n * middle, n * (middle**2 + std**2)], {"n": n, "epsilon": 1.0, "bounds": (-1, 1)}
+    errors = {}
+    for prior in (None, (0.0, 1 / 3, 1.0, 0.1)):
+        rng = np.random.default_rng(1)
+        found = posterior_from_release(y, "normal-unknown-variance", prior, outside="clamp", rng=rng, **options)
+        errors[prior] = abs(found.mean()[0] - middle) / (found.model.noise.density_variance**0.5 / n)
+    weak, conjugate = errors.values()
+    assert weak < 0.3
+    assert conjugate > 0.6
+
+
 def test_release_of_a_rehearsal_has_the_stated_noise(monkeypatch):
     """The mean absolute noise on both sums is the noise scale of the model; twice this scale is rejected."""
     name = "normal-unknown-variance"
@@ -349,7 +364,7 @@ def test_inference_of_unknown_variance_does_not_depend_on_units():
 @pytest.mark.slow
 def test_default_prior_is_that_of_the_documentation():
     np.testing.assert_array_equal(
-        infer_incomes().interval(), infer_incomes(prior=(1e5, 1 / 3, 1.0, 0.1 * 1e5**2)).interval()
+        infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 2.0, 1e4, 1.5)).interval()
     )
     with pytest.raises(ValueError, match=r"prior \(shape, rate\) must be given for the exponential family, got None"):
         private_posterior([1.0], "exponential", epsilon=1.0, bounds=(0, 1))
@@ -497,6 +512,18 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         (
             "n must be at most 100,000 for draws of records",
             {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1), "bounds": (0, 1), "records": np.ones(100_001)},
+        ),
+        (
+            "n must be at least 2 for the default prior, got 1; pass a prior .mean, strength, shape, scale.",
+            {"family": "normal-unknown-variance", "prior": None, "bounds": (0, 1), "records": [0.5]},
+        ),
+        (
+            "prior must have 4 numbers .mean, strength, shape, scale. or 5 .mean, spread, ratio, median, log_std.",
+            {"family": "normal-unknown-variance", "prior": (0, 1, 1), "bounds": (0, 1), "records": [0.5]},
+        ),
+        (
+            "prior .mean, spread, ratio, median, log_std. must be finite with spread, ratio, median, log_std > 0",
+            {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1, 0), "bounds": (0, 1), "records": [0.5]},
         ),
         (
             "prior must have shape > 0.5, as the mean has no expectation otherwise, got 0.001",

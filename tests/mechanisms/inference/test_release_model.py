@@ -93,6 +93,7 @@ RESTRICTED = {
     "poisson": ((8.0, 2.0), (0, 9), (0.0, 3.0)),
     "normal": ((0.0, 4.0), (0.0, 1.0), (0.0, 1.0)),
     "normal-unknown-variance": ((0.0, 1.0, 3.0, 2.0), (-2.0, 2.0), ((-2.0, 0.1), (2.0, 4.0))),
+    "weak": ((0.5, 1.0, 1.5, 0.8, 0.7), (-2.0, 2.0), ((-2.0, 0.1), (2.0, 4.0))),
 }
 
 
@@ -100,7 +101,8 @@ RESTRICTED = {
 def test_prior_is_restricted_to_the_range(family):
     """Draws lie in the range, and its prior probability is the fraction of unrestricted draws in it."""
     prior, bounds, limits = RESTRICTED[family]
-    model = ReleaseModel(family, 5, LAPLACE, bounds, "clamp", limits)
+    name = "normal-unknown-variance" if family == "weak" else family
+    model = ReleaseModel(name, 5, LAPLACE, bounds, "clamp", limits)
     lower, upper = model.parameter_limits()
     draws = model.draw_parameters(np.random.default_rng(1), prior, 2_000)
     assert np.all((draws >= lower) & (draws <= upper))
@@ -110,6 +112,18 @@ def test_prior_is_restricted_to_the_range(family):
     assert_rejects(assert_mean_within, within.astype(float), 1.1 * model.range_probability(prior))
     p_values = [stats.ks_2samp(one, other).pvalue for one, other in zip(draws.T, free[within].T, strict=True)]
     assert min(p_values) > 1e-6
+
+
+def test_default_prior_is_that_of_the_units_of_the_bounds():
+    """In units of the bounds, the default prior is that of bounds ±1; 95 % of its draws of σ are h/190 to 1.9·h."""
+    model, y = ReleaseModel("normal-unknown-variance", 9, LAPLACE, (100.0, 300.0), "clamp"), np.zeros(2)
+    prior = model.require_prior(None)
+    assert prior == (200.0, 100.0, 2.0, 10.0, 1.5)
+    np.testing.assert_allclose(model.standardised(prior, y)[1], (0.0, 1.0, 2.0, 0.1, 1.5))
+    mean, variance = model.draw_parameters(np.random.default_rng(1), prior, 20_000).T
+    within = (np.sqrt(variance) > 100.0 / 190.0) & (np.sqrt(variance) < 190.0)
+    assert_mean_within(within.astype(float), 0.95)
+    assert_mean_within((mean - 200.0) ** 2 / (1e4 + 4.0 * variance), 1.0)
 
 
 def test_improbable_ranges_are_refused_before_any_draw():
