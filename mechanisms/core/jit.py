@@ -12,9 +12,36 @@ includes the error message for unequal shapes.
 
 An `inlined_kernel` is copied into its callers, for small kernels whose calls take a large part of the time. Numbers are
 the same; compiling takes a third longer.
+
+Without a folder that Numba may write, as in a container whose user has no home, each process compiles what it calls.
 """
+
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numba
 
-kernel = numba.njit(nogil=True, cache=True, error_model="numpy")
-inlined_kernel = numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+
+def _decorator(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    flags = {"nogil": True, "error_model": "numpy", **options}
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, **flags)(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            warnings.warn(
+                "compiled code is not kept, as Numba may write neither to the installed packages nor to the home; set "
+                "NUMBA_CACHE_DIR to a folder, or every process compiles for up to a minute",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return numba.njit(**flags)(function)
+
+    return decorate
+
+
+kernel = _decorator()
+inlined_kernel = _decorator(forceinline=True)

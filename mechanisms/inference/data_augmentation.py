@@ -273,7 +273,7 @@ def _draw_parameters(rng, kind, prior, n, total, squares, theta):
 @kernel
 def _log_prior(prior, theta):
     """Return the log density of (μ, ln σ²), up to a constant, for the prior that is not conjugate."""
-    variance = mean_variance(prior, theta[1])
+    variance = prior[1] * prior[1] + prior[2] * prior[2] * theta[1]  # of μ given σ²
     z = (0.5 * math.log(theta[1]) - math.log(prior[3])) / prior[4]
     away = theta[0] - prior[0]
     return -0.5 * (z * z + math.log(variance) + away * away / variance)

@@ -428,8 +428,7 @@ def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Flo
     return rng.gamma(prior[0], size=size) / prior[1]
 
 
-@kernel
-def mean_variance(prior, variance):
+def mean_variance(prior: Floats, variance: Any) -> Any:
     """Return the prior variance of the mean of records given their variance, for either prior of both."""
     if prior.size == 4:
         return variance / prior[1]

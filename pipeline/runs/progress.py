@@ -134,8 +134,8 @@ def _expected_cost(works: PendingWork, rates: Rates) -> float:
 class ProgressDisplay:
     """Progress display of a run, in evaluations, or of `planned` studies by name, each of which calls `begin` first.
 
-    Studies with a rate for each of their panels have a forecast by `rates` before they begin. A run of one study that is
-    not planned calls `begin` if it has rates.
+    Studies with a rate for each of their panels have a forecast by `rates` before they begin. A run of one study, which
+    is not planned, calls `begin` if it has rates.
     """
 
     def __init__(

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import dask
+import psutil
 import pytest
 
 import pipeline
@@ -252,7 +252,7 @@ def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop
 
 
 def _run_and_stop_once(url):
-    """Run with threads, and suspend this process after the first block; a silent worker is removed as soon as it can be."""
+    """Run with threads, and suspend this process after the first block; silent workers are removed early."""
     stops = iter([signal.SIGSTOP])
     with dask.config.set({"distributed.scheduler.worker-ttl": "1s"}):
         pipeline.run(

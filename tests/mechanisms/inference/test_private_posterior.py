@@ -363,9 +363,7 @@ def test_inference_of_unknown_variance_does_not_depend_on_units():
 
 @pytest.mark.slow
 def test_default_prior_is_that_of_the_documentation():
-    np.testing.assert_array_equal(
-        infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 2.0, 1e4, 1.5)).interval()
-    )
+    np.testing.assert_array_equal(infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 2.0, 1e4, 1.5)).interval())
     with pytest.raises(ValueError, match=r"prior \(shape, rate\) must be given for the exponential family, got None"):
         private_posterior([1.0], "exponential", epsilon=1.0, bounds=(0, 1))
     assert_refused(lambda: infer_incomes(epsilon=None), "epsilon must be a finite number > 0, got None")
