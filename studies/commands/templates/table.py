@@ -11,7 +11,8 @@ def fit(rng, table, prior):
 
     `table` has, for each node, a published value (NaN if it is suppressed), its noise or EXACT, its parent or -1, and
     the format of the value (`seen`). `prior` is that of the leaves, or None if it has to be fitted. The example takes
-    each value by itself, and counts as at least 0. Draw random numbers from `rng` only.
+    each value by itself, without the prior and the sums, and negative counts as 0: the benchmark says that this is not
+    calibrated, since it is biased up. Draw random numbers from `rng` only.
     """
     draws = np.tile(np.nan_to_num(table.values), (500, 1))
     for node, noise in enumerate(table.noise):
