@@ -163,7 +163,7 @@ def _index(
         {
             "name": name,
             "title": results[name].study.title,
-            "claims": count_decided([finding.verdict for _, finding in results[name].claims]),
+            "claims": count_decided(results[name].claims),
             "figure": figure.title,
             "target": figure.id,
             "image": images[figure.id],

@@ -131,22 +131,28 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
 
 def count_undecided(results: Results) -> str:
     """Return the numbers of claims with and without a verdict as a sentence, and the scale if it is not published."""
-    verdicts = [finding.verdict for result in results.values() for _, finding in result.claims]
+    claims = [judged for result in results.values() for judged in result.claims]
     parts = [result.scale for result in results.values() if result.scale != "published"]
     scale = "a run with --scale quick has" if set(parts) == {"quick"} else "these stores have"
-    text = count_decided(verdicts)
-    if "undecided" in verdicts and parts:
+    text = count_decided(claims)
+    if parts and any(finding.verdict == "undecided" for _, finding in claims):
         text += f"; the others need more trials, panels or values than {scale}"
-    return f"{text}." if verdicts else ""
+    return f"{text}." if claims else ""
 
 
-def count_decided(verdicts: Sequence[str]) -> str:
-    """Return the numbers of claims with a verdict, of all, and of true, corrected and false ones, in words."""
-    n_decided = len(verdicts) - verdicts.count("undecided")
-    groups = {name: sum(verdict in group for verdict in verdicts) for name, group in VERDICT_GROUPS.items()}
-    numbers = ", ".join(f"{n} {name}" for name, n in groups.items() if n and name != "undecided")
-    text = f"{n_decided} of {counted(len(verdicts), 'claim')} {verb(n_decided, 'has', 'have')} a verdict"
-    return f"{text}: {numbers}" if numbers else text
+def count_decided(claims: Sequence[tuple[Claim, Finding]]) -> str:
+    """Return the numbers of claims with a verdict, of all, and of true, corrected and false ones by kind, in words."""
+    decided = [(claim.kind, finding.verdict) for claim, finding in claims if finding.verdict != "undecided"]
+    by_kind = {}
+    for kind in VERDICTS:
+        verdicts = [verdict for other, verdict in decided if other == kind]
+        groups = {name: sum(verdict in group for verdict in verdicts) for name, group in VERDICT_GROUPS.items()}
+        if verdicts:
+            by_kind[f"{kind}s"] = ", ".join(f"{n} {name}" for name, n in groups.items() if n)
+    text = f"{len(decided)} of {counted(len(claims), 'claim')} {verb(len(decided), 'has', 'have')} a verdict"
+    if len(by_kind) > 1:
+        return f"{text}: {'; '.join(f'{kind}: {numbers}' for kind, numbers in by_kind.items())}"
+    return ": ".join([text, *by_kind.values()])
 
 
 def list_comparisons(results: Results) -> list[PageTable]:

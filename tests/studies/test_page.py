@@ -574,7 +574,7 @@ def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
 
 
 DECIDED = re.compile(
-    r"<b>(0 of \d+ claims have a verdict|[1-9]\d* of \d+ claims ha(s|ve) a verdict: \d+ [a-z][^;]*); "
+    r"<b>(0 of \d+ claims have a verdict|[1-9]\d* of \d+ claims ha(s|ve) a verdict: [a-z0-9][^.]*); "
     r"the others need more trials, panels or values than these stores have\.</b>"
 )
 
