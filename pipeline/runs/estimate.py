@@ -54,6 +54,7 @@ class PanelPlan:
     n_bytes: int  # expected size of all files of a store with this panel
     seconds: float  # expected time on one core
     n_piloted: int  # cells of the pilot; the times and sizes of other cells are interpolated
+    n_timed: int  # settings of the pilot; the others have their mean time, although it may differ widely
     mcse: dict[str, float]  # largest expected Monte Carlo standard error of a mean among the piloted cells, by measure
     failures: int  # failed trials of the pilot
     error: str  # cause of the first failed trial; empty if no trial failed
@@ -109,6 +110,7 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
         n_bytes=n_fixed + round(sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
         seconds=seconds,
         n_piloted=len(pilots),
+        n_timed=len(_piloted_settings(panel)),
         mcse={name: max(pilot.errors.get(name, 0.0) for pilot in pilots_of_cells) for name in names},
         failures=sum(pilot.failures for pilot in pilots_of_cells),
         error=next((pilot.cause for pilot in pilots_of_cells if pilot.cause), ""),

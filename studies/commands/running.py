@@ -100,6 +100,11 @@ def plan(
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for panel_plan in plans:
+        if panel_plan.n_timed < panel_plan.n_settings:
+            say(
+                f"panel {panel_plan.panel}: {panel_plan.n_timed} of {panel_plan.n_settings:,} methods were timed; the "
+                "times of the others may be of another order of magnitude"
+            )
         if panel_plan.proposed_block is not None:
             say(
                 f"panel {panel_plan.panel}: commits take {panel_plan.overhead:.0%} of the time of its blocks; declare "

@@ -255,6 +255,7 @@ def test_settings_apart_are_planned_from_a_few(monkeypatch):
     )
     (plan,) = make_plan(study)
     assert plan.seconds == pytest.approx(4 * 28)
+    assert (plan.n_timed, plan.n_settings) == (3, 7)
     assert evaluated == [1, 4, 7, 1, 4, 7]
 
 
