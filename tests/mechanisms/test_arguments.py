@@ -240,7 +240,7 @@ CALLS = {
     ),
     "publish_counts": (
         m.publish_counts,
-        {"mechanism": "discrete-gaussian", "counts": [3, 4], "epsilon": 1.0, "delta": 0.5, "rehearsal_seed": 3},
+        {"mechanism": "discrete-gaussian", "counts": [3, 4], "epsilon": 1.0, "delta": 2.0**-10, "rehearsal_seed": 3},
     ),
     "publish_sums": (
         partial(m.publish_sums, data=[0, 1]),
@@ -259,7 +259,7 @@ CALLS = {
     ),
     "private_logistic": (
         partial(m.private_logistic, *RECORDS),
-        {"epsilon": 1.0, "delta": 0.5, "beta": 0.25, "norm_bound": 1.0, "rehearsal_seed": 3},
+        {"epsilon": 1.0, "delta": 2.0**-10, "beta": 0.25, "norm_bound": 1.0, "rehearsal_seed": 3},
     ),
     "private_chain": (
         lambda **how: m.private_chain(d=1, **how),
