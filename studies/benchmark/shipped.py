@@ -4,8 +4,8 @@ Losses of first trials are also shipped, for comparisons by trial, but only of p
 smaller error than one with the mean over all trials: where losses rise and fall with the simulated data.
 
 ``python -m studies.benchmark.shipped FOLDER`` writes them again, from the stores of a folder of
-``dpstudies run all --store FOLDER``. Those of `regression-inference`, which takes hours, have the panels and cells of its
-quick scale, with the trials of the published one.
+``dpstudies run all --store FOLDER``. Those of `regression-inference`, which takes hours, have the panels and cells of
+its quick scale, with the trials of the published one.
 """
 
 import gzip

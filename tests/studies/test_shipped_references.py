@@ -63,7 +63,7 @@ def test_trials_are_shipped_of_losses_that_rise_and_fall_with_the_data():
     }
     for (name, panel), measures in shipped_trials.items():
         loss = STUDIES[name].criteria.loss_of(STUDIES[name].panel(panel))
-        # distances are those of noise, or of the draws; errors of variances, and of real records, are those of few trials
+        # distances are those of noise, or of the draws; variances and real records have errors of few trials
         others = "edge", "normal-unknown-variance", "one-feature", "real-two"
         is_simulated = name in ("calibration", "noisy-tables", "exact-inference", "regression-inference")
         is_paired = (is_simulated and panel not in others) or panel == "abalone-splits"
