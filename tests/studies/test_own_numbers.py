@@ -525,6 +525,11 @@ def test_posterior_of_a_count_equals_enumeration():
     assert found.density @ np.diff(found.edges) == pytest.approx(1.0, abs=2e-3)
 
 
+def test_numbers_of_rows_are_printed_as_integers():
+    (row,) = count_rows(np.arange(30) < 12, Spending(2.0, seed=3)).formatted()
+    assert [text for text in row if "." in text] == []
+
+
 def test_intervals_of_counts_cover_the_count():
     """Given a uniform count, Bayesian intervals contain it with the posterior probability of the interval."""
     rng = np.random.default_rng(4)
