@@ -180,6 +180,11 @@ def leave_output_to_json(is_json: bool) -> bool:
     return is_json
 
 
+def is_output_closed() -> bool:
+    """Return True if the process was started without standard output, where all text is dropped."""
+    return isinstance(sys.stdout, _Guarded) and sys.stdout.is_closed
+
+
 def print_json(values: Mapping[str, Any]) -> None:
     """Print values as JSON on one line of standard output, at once."""
     print(json.dumps(values), flush=True)
@@ -198,7 +203,8 @@ class _Guarded:
     """
 
     def __init__(self, stream: TextIO | None, is_output: bool) -> None:
-        self._stream, self._is_output = stream or io.StringIO(), is_output  # the stream is None if it is closed
+        self.is_closed = stream is None
+        self._stream, self._is_output = stream or io.StringIO(), is_output
         self._error: OSError | ValueError | None = None
 
     def __getattr__(self, name: str) -> Any:

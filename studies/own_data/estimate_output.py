@@ -62,7 +62,9 @@ class Estimate:
     statistics: tuple[str, ...]  # names of the released statistics
 
     def formatted(self) -> list[tuple[str, ...]]:
-        """Return the rows as text, with two digits of the width of the narrowest interval."""
+        """Return the rows as text, with two digits of the width of the narrowest interval, or as numbers of rows."""
+        if self.question.command == "count":
+            return [(label, *(f"{value:,.0f}" for value in values)) for label, *values in self.rows]
         width = min(high - low for _, _, low, high in self.rows)
         return [(label, *format_numbers(values, width)) for label, *values in self.rows]
 

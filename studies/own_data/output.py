@@ -12,7 +12,7 @@ from typing import Any
 from mechanisms.core.privacy import Guarantee
 from pipeline.errors import BadInputError, unreadable_reason
 from pipeline.tables.formats import require_regular
-from studies.output import ERRORS, OUTPUT, OutputError, print_json, say, writing
+from studies.output import ERRORS, OUTPUT, OutputError, is_output_closed, print_json, say, writing
 
 _NEAR_END = 0.8  # distance of a noisy mean from the middle of its range, in half-widths, above which a warning is due
 
@@ -22,9 +22,12 @@ def print_release(
 ) -> None:
     """Print the released statistics, by name, with their noise; or all that a reader needs to infer from them.
 
-    No digit is omitted, as a release cannot be drawn again. If standard output cannot be written, such as on a full
-    disk, standard error has the release, which is spent.
+    No digit is omitted, as a release cannot be drawn again. If standard output is closed or cannot be written, such as
+    on a full disk, standard error has the release, which is spent.
     """
+    if is_output_closed():
+        ERRORS.print(f"release: {json.dumps(json_values)}")
+        return
     try:
         if as_json:
             print_json(json_values)

@@ -178,6 +178,15 @@ def test_release_that_cannot_be_written_to_standard_output_is_left_on_standard_e
     assert command("proportion", "--release", "r.txt")[0] == 0
 
 
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+def test_release_with_closed_standard_output_is_left_on_standard_error(command, file, monkeypatch, kind):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        code, _, err = command(*PROPORTION, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
+    Path("r.txt").write_text(err)
+    assert (code, command("proportion", "--release", "r.txt")[0]) == (0, 0)
+
+
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
 def test_printed_release_gives_the_estimate_again_and_spends_nothing(command, file, words):
     """Exact posteriors are the same; the mean, from chains, agrees within a tenth of its interval."""
@@ -514,6 +523,11 @@ def test_posterior_of_a_count_equals_enumeration():
     assert pmf[c < low].sum() <= 0.025 < pmf[c <= low].sum()
     assert pmf[c < high].sum() < 0.975 <= pmf[c <= high].sum()
     assert found.density @ np.diff(found.edges) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_numbers_of_rows_are_printed_as_integers():
+    (row,) = count_rows(np.arange(30) < 12, Spending(2.0, seed=3)).formatted()
+    assert [text for text in row if "." in text] == []
 
 
 def test_intervals_of_counts_cover_the_count():
