@@ -58,7 +58,7 @@ from mechanisms.inference.families import (
     POISSON,
     UNKNOWN_VARIANCE,
     Bounds,
-    mean_variance,
+    mean_cdf,
     variance_prior,
 )
 from mechanisms.inference.release_model import ReleaseModel
@@ -157,9 +157,9 @@ def _cells(
         edges, kept = np.append(edges, edges + 1.0), np.array([0, n_cells])
     centres = 0.5 * (edges[1:] + edges[:-1])
     if near is not None:
-        mean_std = np.sqrt(mean_variance(hyperparameters, np.exp(centres)))
-        z_edges = _edges_near(near[0] - prior[0], near[1], _REACH * float(mean_std[-1]), n_cells)
-        z_probability = np.diff(special.ndtr(z_edges / mean_std[:, None]))
+        reach = prior[1] + _REACH * prior[2] * math.exp(0.5 * centres[-1])
+        z_edges = _edges_near(near[0] - prior[0], near[1], reach, n_cells)
+        z_probability = np.diff(mean_cdf(hyperparameters, prior[0] + z_edges, np.exp(centres)[:, None])).clip(0.0)
     elif entry.has_square:
         z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(prior[1])
         z_probability = np.diff(special.ndtr(z_edges * np.sqrt(prior[1])))
@@ -273,10 +273,10 @@ def _draw_parameters(rng, kind, prior, n, total, squares, theta):
 @kernel
 def _log_prior(prior, theta):
     """Return the log density of (μ, ln σ²), up to a constant, for the prior that is not conjugate."""
-    variance = prior[1] * prior[1] + prior[2] * prior[2] * theta[1]  # of μ given σ²
     z = (0.5 * math.log(theta[1]) - math.log(prior[3])) / prior[4]
-    away = theta[0] - prior[0]
-    return -0.5 * (z * z + math.log(variance) + away * away / variance)
+    away, unit = abs(theta[0] - prior[0]), prior[2] * math.sqrt(2.0 * theta[1])
+    tails = math.erfc((away - prior[1]) / unit) - math.erfc((away + prior[1]) / unit)
+    return math.log(tails) - 0.5 * z * z
 
 
 @kernel

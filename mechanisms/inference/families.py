@@ -17,8 +17,8 @@ normal        x real, N(θ, 1)           N(mean, variance)                      
 The known variance of the normal family is 1: divide the records by their standard deviation. `MODELS` adds the normal
 family with unknown mean μ and variance σ², whose statistic is (Σ xᵢ, Σ xᵢ²) and whose prior is normal-inverse-gamma:
 σ² ~ InverseGamma(shape, scale), μ | σ² ~ N(mean, σ²/strength), or weakly informative at all scales of the records:
-σ is lognormal, ln σ ~ N(ln median, log_std²), and μ | σ ~ N(mean, spread² + ratio²·σ²). This family is not in P4; for
-the others see sections 2 and 3.3 (truncated families).
+σ is lognormal, ln σ ~ N(ln median, log_std²), and μ | σ is uniform within half_width of the mean, plus
+N(0, ratio²·σ²). This family is not in P4; for the others see sections 2 and 3.3 (truncated families).
 
 **Regions.** Closed forms of the moments of a record below, within and above bounds suffer from cancellation in narrow
 intervals and far tails. There the exponential distribution uses a series; the normal and Poisson distributions are
@@ -428,11 +428,20 @@ def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Flo
     return rng.gamma(prior[0], size=size) / prior[1]
 
 
-def mean_variance(prior: Floats, variance: Any) -> Any:
-    """Return the prior variance of the mean of records given their variance, for either prior of both."""
+def mean_cdf(prior: Floats, mean: Any, variance: Any) -> Any:
+    """Return the prior distribution function of the mean of records given their variance, for either prior of both."""
+    away = mean - prior[0]
     if prior.size == 4:
-        return variance / prior[1]
-    return prior[1] * prior[1] + prior[2] * prior[2] * variance
+        return special.ndtr(away / np.sqrt(variance / prior[1]))
+    std = prior[2] * np.sqrt(variance)
+    above, below = (away + prior[1]) / std, (away - prior[1]) / std
+    area = _integrated_cdf(above) - _integrated_cdf(below)
+    return (area * std / (2.0 * prior[1])).clip(0.0, 1.0)
+
+
+def _integrated_cdf(z: Any) -> Any:
+    """Return the integral of the standard normal distribution function up to z."""
+    return z * special.ndtr(z) + np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
 def variance_prior(prior: Floats) -> Any:
@@ -444,11 +453,13 @@ def variance_prior(prior: Floats) -> Any:
 
 def _mean_and_variance(rng: np.random.Generator, prior: Floats, size: int) -> Floats:
     if prior.size == 4:
-        variance = prior[3] / rng.gamma(prior[2], size=size)
-    else:
-        variance = prior[3] ** 2 * np.exp(2.0 * prior[4] * rng.standard_normal(size))
-    mean = prior[0] + np.sqrt(mean_variance(prior, variance)) * rng.standard_normal(size)
-    return np.column_stack([mean, variance])
+        mean, strength, shape, scale = prior
+        variance = scale / rng.gamma(shape, size=size)
+        return np.column_stack([mean + np.sqrt(variance / strength) * rng.standard_normal(size), variance])
+    mean, half_width, ratio, median, log_std = prior
+    std = median * np.exp(log_std * rng.standard_normal(size))
+    centre = mean + half_width * rng.uniform(-1.0, 1.0, size)
+    return np.column_stack([centre + ratio * std * rng.standard_normal(size), std**2])
 
 
 def _normal_inverse_gamma_update(prior: Floats, s: Floats, n: int) -> list[Floats]:
@@ -510,7 +521,7 @@ MODELS: dict[str, Family] = FAMILIES | register(
     __name__,
     Family(
         name="normal-unknown-variance", code=UNKNOWN_VARIANCE, hyperparameters=("mean", "strength", "shape", "scale"),
-        other_hyperparameters=("mean", "spread", "ratio", "median", "log_std"), has_square=True, **_REAL,
+        other_hyperparameters=("mean", "half_width", "ratio", "median", "log_std"), has_square=True, **_REAL,
         _draw_parameters=_mean_and_variance,
         draw=lambda rng, theta, n: theta[:, :1] + np.sqrt(theta[:, 1:]) * rng.standard_normal((len(theta), n)),
         _update=_normal_inverse_gamma_update),

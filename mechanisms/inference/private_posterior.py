@@ -71,7 +71,7 @@ def posterior_from_release(
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. None is the default prior of the family normal-unknown-variance,
-        (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
+        (m, h, 1, h/3, 2), where m is the midpoint of the bounds and h half of their width.
     n : int, optional
         Number of records, public, ≥ 1; None for counts of all categories with the improper priors Γ(x + α)/x!.
     epsilon : float, optional
@@ -188,7 +188,7 @@ def private_posterior(
 
     prior : array_like, shape (h,)
         Hyperparameters; see the table. They must not depend on the records. None is the default prior of the family
-        normal-unknown-variance, (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
+        normal-unknown-variance, (m, h, 1, h/3, 2), where m is the midpoint of the bounds and h half of their width.
     epsilon : float
         Privacy loss in nats, finite and > 0; required.
     n : int, optional

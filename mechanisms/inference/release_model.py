@@ -36,7 +36,7 @@ from mechanisms.inference.families import (
     MODELS,
     Bounds,
     Family,
-    mean_variance,
+    mean_cdf,
     normal_contribution_moments,
     variance_prior,
 )
@@ -74,7 +74,7 @@ class ReleaseModel:
     -----
     Methods take the hyperparameters of the prior as a sequence: Beta(alpha, beta) for the binomial, Dir(alpha₁, …,
     alphaₖ) for the multinomial, Gamma(shape, rate) for exponential and Poisson, N(mean, variance) for normal, and mean,
-    strength, shape, scale or mean, spread, ratio, median, log_std for normal-unknown-variance.
+    strength, shape, scale or mean, half_width, ratio, median, log_std for normal-unknown-variance.
 
     Raises
     ------
@@ -194,7 +194,7 @@ class ReleaseModel:
         if self.entry.is_conjugate(hyperparameters):
             hyperparameters[-1] /= scale**2  # the variance of the mean, or the scale of the variance
         else:
-            hyperparameters[[1, 3]] /= scale  # the spread of the mean, and the median standard deviation
+            hyperparameters[[1, 3]] /= scale  # the half-width of the mean, and the median standard deviation
         limits = None
         if self.parameter_range is not None:
             p = 1 + self.entry.has_square
@@ -252,13 +252,15 @@ class ReleaseModel:
     def require_prior(self, prior: ArrayLike | None) -> ArrayLike:
         """Return the prior; if it is None, the default prior of the family normal-unknown-variance.
 
-        The default is (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width: it says
-        little about the mean even if the bounds are a hundred times wider than the records are spread.
+        The default is (m, h, 1, h/3, 2), where m is the midpoint of the bounds and h half of their width. Under it, the
+        mean of a clamped record is uniform between the bounds, whatever the standard deviation σ before clamping: its
+        derivative with respect to μ is the probability of a record within the bounds, which is proportional to the
+        density of μ.
         """
         if prior is not None or not self.entry.has_square:
             return self.entry.require_prior(prior)
         middle, half_width = self.units()
-        return middle, half_width, 2.0, 0.1 * half_width, 1.5
+        return middle, half_width, 1.0, half_width / 3.0, 2.0
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters as floats; raise ValueError if they are invalid.
@@ -284,8 +286,7 @@ class ReleaseModel:
             return float(high - low)
         hyperparameters = np.array(prior)
         variance = variance_prior(hyperparameters).ppf((np.arange(_LEVELS) + 0.5) / _LEVELS)
-        mean_std = np.sqrt(mean_variance(hyperparameters, variance))
-        low, high = stats.norm.cdf((np.array([[lower[0]], [upper[0]]]) - prior[0]) / mean_std)
+        low, high = mean_cdf(hyperparameters, np.array([[lower[0]], [upper[0]]]), variance)
         return float(np.mean((high - low) * ((variance >= lower[1]) & (variance <= upper[1]))))
 
     def draw_sums(self, rng: np.random.Generator, theta: ArrayLike) -> tuple[Floats, Floats]:

@@ -6,8 +6,8 @@ an assumption, which is wrong for skewed records, and with it the mean before cl
 
 The family for amounts such as incomes is normal-unknown-variance. Its default prior, for bounds with midpoint m and
 half-width h, is weak at all scales of the records, as the bounds may be far too wide: the standard deviation σ of a
-record is lognormal with median h/10 and 95 % between h/190 and 1.9·h, and the mean given σ is N(m, h² + 4σ²). A
-conjugate prior would not do, since it states that the mean is a few σ from m.
+record is lognormal with median h/3 and 95 % between h/150 and 17·h, and the mean of a clamped record given σ is uniform
+between the bounds. A conjugate prior would not do, since it states that the mean is a few σ from m.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SumRelease:
         ----------
         prior : array_like, shape (h,)
             Hyperparameters; see `ReleaseModel`. None is the default prior of the family normal-unknown-variance,
-            (m, h, 2, h/10, 1.5), where m is the midpoint of the bounds and h half of their width.
+            (m, h, 1, h/3, 2), where m is the midpoint of the bounds and h half of their width.
         rng : numpy.random.Generator, optional
             Random generator for a sampler; exact posteriors do not need one.
 

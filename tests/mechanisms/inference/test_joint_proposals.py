@@ -72,7 +72,7 @@ PRIORS = {
     "normal": (1.0, 4.0),
     "normal-unknown-variance": (0.5, 1.0, 3.0, 2.0),
 }
-WEAK = (0.5, 1.0, 2.0, 0.1, 1.5)
+WEAK = (0.5, 1.0, 1.0, 0.3, 2.0)
 
 
 @pytest.mark.parametrize(("family", "prior"), [*PRIORS.items(), ("normal-unknown-variance", WEAK)])

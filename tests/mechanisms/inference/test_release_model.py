@@ -115,15 +115,22 @@ def test_prior_is_restricted_to_the_range(family):
 
 
 def test_default_prior_is_that_of_the_units_of_the_bounds():
-    """In units of the bounds, the default prior is that of bounds ±1; 95 % of its draws of σ are h/190 to 1.9·h."""
+    """In units of the bounds, the default prior is that of bounds ±1; 95 % of its draws of σ are h/150 to 17·h.
+
+    The mean of a clamped record is uniform between the bounds for small and for large σ; that of a record is not.
+    """
     model, y = ReleaseModel("normal-unknown-variance", 9, LAPLACE, (100.0, 300.0), "clamp"), np.zeros(2)
     prior = model.require_prior(None)
-    assert prior == (200.0, 100.0, 2.0, 10.0, 1.5)
-    np.testing.assert_allclose(model.standardised(prior, y)[1], (0.0, 1.0, 2.0, 0.1, 1.5))
-    mean, variance = model.draw_parameters(np.random.default_rng(1), prior, 20_000).T
-    within = (np.sqrt(variance) > 100.0 / 190.0) & (np.sqrt(variance) < 190.0)
+    assert prior == (200.0, 100.0, 1.0, 100.0 / 3.0, 2.0)
+    np.testing.assert_allclose(model.standardised(prior, y)[1], (0.0, 1.0, 1.0, 1.0 / 3.0, 2.0))
+    theta = model.draw_parameters(np.random.default_rng(1), prior, 20_000)
+    std, clamped = np.sqrt(theta[:, 1]), model.released_moments(theta)[:, 0]
+    within = (std > 100.0 / 3.0 * np.exp(-3.92)) & (std < 100.0 / 3.0 * np.exp(3.92))
     assert_mean_within(within.astype(float), 0.95)
-    assert_mean_within((mean - 200.0) ** 2 / (1e4 + 4.0 * variance), 1.0)
+    uniform = stats.uniform(100.0, 200.0)
+    for kept in (std < 30.0, std >= 30.0):
+        assert stats.kstest(clamped[kept], uniform.cdf).pvalue > 1e-6
+    assert stats.kstest(theta[:, 0], uniform.cdf).pvalue < 1e-6
 
 
 def test_improbable_ranges_are_refused_before_any_draw():
