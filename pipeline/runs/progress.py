@@ -110,7 +110,7 @@ class _Costs:
             if 4 * len(known) < min(len(by_cell), MOST_SAMPLES):
                 if slowness is None:
                     return None
-                left += slowness * self._rates[panel] * float(by_cell.sum())
+                left += slowness * self._rates.get(panel, 0.0) * float(by_cell.sum())
                 continue
             rates = first_seconds[known] / first_n[known]
             has_later = n[known] > 0

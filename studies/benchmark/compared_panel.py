@@ -33,6 +33,7 @@ class ComparedPanel:
     own: str = ""  # the method of the user, which is the first one
     origin: str = ""  # of the numbers of the references, as text
     most_paired: Mapping[str, int] = field(default_factory=dict)  # measure -> limited number of trials to compare
+    n_not_converged: int = 0  # trials of the own method with a component whose R-hat is above `LARGEST_RHAT`
 
     @property
     def title(self) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from mechanisms.inference.drawn_posterior import LARGEST_RHAT
 from pipeline.declare.panel import AddedMethod
 from pipeline.errors import BadInputError, counted, verb
 from studies.benchmark.computation import OmittedPanel
@@ -85,11 +86,18 @@ def _count_verdicts(results: BenchmarkResults) -> str:
 
 
 def state_failures(results: BenchmarkResults) -> str:
-    """Return the numbers of trials in one sentence."""
+    """Return the numbers of trials, and of those whose chains have not converged, as sentences."""
     n_ok = sum(panel.own.count("ok") for panel in results.panels)
     n_pending = sum(panel.own.count("pending") for panel in results.panels)
     pending = f", {n_pending:,} pending" if n_pending else ""
-    return f"{counted(n_ok, 'trial')} of {results.own} {verb(n_ok)} ok, {results.n_failed:,} failed{pending}."
+    stated = f"{counted(n_ok, 'trial')} of {results.own} {verb(n_ok)} ok, {results.n_failed:,} failed{pending}."
+    n_not_converged = sum(panel.compared.n_not_converged for panel in results.panels)
+    if n_not_converged:
+        stated += (
+            f" In {n_not_converged:,} of them chains have not converged (R-hat above {LARGEST_RHAT:g}), so that a test "
+            "of calibration may not detect what they miss."
+        )
+    return stated
 
 
 def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:

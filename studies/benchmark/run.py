@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mechanisms.inference.drawn_posterior import LARGEST_RHAT
 from pipeline import Panel
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
@@ -41,6 +42,10 @@ def _read_panel(run: BenchmarkRun, panel: Panel, store: ResultStore) -> Compared
     compared = panel_of(run.name, panel, run.declared.criteria, own_ds)
     compared = replace(compared, own=run.own, origin=describe_references(run, [panel.name]))
     compared = compared.with_methods(own_ds.sel({panel.method_dim: [run.own]}))
+    if "rhat" in own_ds:
+        large = own_ds["rhat"].sel({panel.method_dim: run.own}) > LARGEST_RHAT
+        dims = [dim for dim in large.dims if dim != "trial" and dim not in compared.coordinates]
+        compared = replace(compared, n_not_converged=int(large.any(dims).sum()))
     if isinstance(run.reference, ShippedReferences):
         return run.reference.add_to(compared)
     if run.reference is None:

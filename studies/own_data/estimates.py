@@ -20,7 +20,7 @@ from mechanisms import LedgerFile, private_posterior, publish_bounds
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
 from mechanisms.release import require_opendp
-from pipeline.errors import ExecutionError, as_bad_input
+from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 from studies.output import format_numbers
 from studies.own_data.conditions import OTHER
 from studies.own_data.estimate_output import Estimate, Question, load_release
@@ -99,6 +99,8 @@ def release_mean(
     records: np.ndarray, bounds: tuple[float, float] | None, question: Question, spending: Spending
 ) -> ReleasePosterior:
     """Release the sums of a column whose records are clamped to bounds: public ones, or searched for."""
+    if records.size < 2:
+        raise BadInputError(f"a mean must have at least 2 rows, got {records.size}; use count or a larger table")
     model = {"family": "normal-unknown-variance", "outside": "clamp"}
     bounds = spending.find_range(records, **model) if bounds is None else bounds
     return spending.posterior(records, bounds=bounds, **model)

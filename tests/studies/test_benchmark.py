@@ -219,6 +219,24 @@ def test_a_method_that_fails_in_some_trials_shows_its_failures(command):
     assert "failed trials are left out of ranks; their causes: dpstudies errors " in out
 
 
+def test_chains_that_have_not_converged_are_stated(command, folder, shipped_file):
+    """Chains that stay at independent draws of the posterior pass every test of calibration."""
+    (folder / "stuck.py").write_text(
+        f"{FILE}\nimport numpy as np\n"
+        "def stuck(rng, model, prior, y):\n"
+        "    starts = np.ravel(exact(rng, model, prior, y))[:4]\n"
+        "    return starts[:, None] + 1e-4 * rng.standard_normal((4, 200)).cumsum(axis=1)\n"
+        "STUCK = OwnMethod('stuck', 'posterior', stuck, is_binomial, chains=True)\n"
+    )
+    code, out, _ = command(
+        "benchmark", "stuck.py:STUCK", "--store", "stuck", "--trials", "20", "--study", "exact-inference"
+    )
+    assert code == 0
+    assert re.search(r"In (1\d|20) of them chains have not converged \(R-hat above 1.01\)", out)
+    code, out, _ = command("benchmark", "mine.py", "--store", "mine", "--trials", "20", "--study", "exact-inference")
+    assert "converged" not in out
+
+
 @pytest.mark.slow
 def test_trials_beyond_a_time_limit_fail_and_no_seconds_are_measured(command, shipped_file):
     code, out, _ = command("benchmark", "mine.py:HANGING", *OWN[2:], *EXACT, "--trials", "3", "--time-limit", "3")
