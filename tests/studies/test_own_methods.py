@@ -511,7 +511,13 @@ def test_new_files_run_without_editing(command, kind):
     small = {
         "posterior": COUNTS,
         "table": ("--panel", "formats", "--trials", "2", *settings("noise_std=5 published=value algorithm=naive")),
-        "regression": ("--panel", "one-feature", "--trials", "2", *settings("n=1000 epsilon=1 track=pure algorithm=naive")),
+        "regression": (
+            "--panel",
+            "one-feature",
+            "--trials",
+            "2",
+            *settings("n=1000 epsilon=1 track=pure algorithm=naive"),
+        ),
         "draw": ("--panel", "simulated", "--trials", "2", "--set", "mechanism=glm-gdp"),
     }
     assert command("run", line.split()[1], "--add", "mine.py", *small[kind], "--store", "mine.zarr")[0] == 0

@@ -551,7 +551,7 @@ def test_groups_equal_the_mixture_over_pairs_of_priors():
     y, parents = _groups(5, 2, 3)
     fitted, few = fit_prior(y, GAUSSIAN, parents, per_group=True), []
     for grid in fitted.grids:  # the most probable points
-        best = np.argsort(grid.weights)[-5:]
+        best = np.argsort(grid.weights)[-9:]
         few.append(PriorGrid(*(tuple(np.array(one, object)[best]) for one in (grid.priors, grid.weights)),
                              tuple(np.array(grid.prior_weights)[best])))  # fmt: skip
     grids = GroupGrids(fitted.nodes, tuple(few))
