@@ -48,7 +48,8 @@ def write_in_a_process(*words):
 
     Garbage collection among its many syntax trees would take a quarter of the time.
     """
-    code = f"import gc, sys; gc.disable(); from studies.cli import main; sys.argv = ['dpstudies', *{list(map(str, words))!r}]; main()"
+    arguments = ["dpstudies", *map(str, words)]
+    code = f"import gc, sys; gc.disable(); from studies.cli import main; sys.argv = {arguments!r}; main()"
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=checkout.find_checkout(),
