@@ -195,8 +195,8 @@ def test_references_that_are_read_leave_time_for_trials_that_decide_on_calibrati
 
 @pytest.mark.slow
 def test_an_interrupted_benchmark_resumes(command, folder):
-    assert command(*OWN, "--study", "calibration")[0] == 0
-    code, out, _ = command(*OWN)
+    assert command(*OWN, "--trials", "30", "--study", "calibration")[0] == 0
+    code, out, _ = command(*OWN, "--trials", "30")
     assert (code, len(rows_of(out))) == (0, 2)
     assert len(ResultStore.open("bench/calibration.zarr").sessions) == 1
 
@@ -267,9 +267,9 @@ def test_shipped_references_are_not_computed_again_and_recompute_computes_them(c
 
 @pytest.mark.slow
 def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
-    ship()
+    ship(60)
     values = {"n": (10, 20), "epsilon": (1.0,), "prior": ((1.0, 1.0),)}  # in another order than cells of the store
-    quick = Scale(250, ("binomial",), values)
+    quick = Scale(60, ("binomial",), values)
     panels = []
     for name, reference in (("paired", "reference"), ("shipped", None)):
         computation.STUDIES["exact-inference"] = replace(STUDIES["exact-inference"], quick=quick)
@@ -442,17 +442,18 @@ def test_damaged_shipped_references_are_refused_in_one_line(command, folder, shi
 
 @pytest.mark.slow
 def test_references_of_a_store_are_paired_by_trial_and_not_computed_again(command):
-    run_reference()
-    code, out, _ = command(*OWN, "--study", "calibration", "--reference", "reference")
+    run_reference(trials=60)
+    words = "--study", "calibration", "--trials", "60"
+    code, out, _ = command(*OWN, *words, "--reference", "reference")
     assert code == 0
     own = open_panel(ResultStore.open("bench/calibration.zarr"), "binomial")
     assert own["algorithm"].values.tolist() == ["mine"]
-    assert command("benchmark", "mine.py", "--store", "whole", "--study", "calibration")[0] == 0
+    assert command("benchmark", "mine.py", "--store", "whole", *words)[0] == 0
     whole = open_panel(ResultStore.open("whole/calibration.zarr"), "binomial")
     np.testing.assert_array_equal(own["pit"].sel(algorithm="mine"), whole["pit"].sel(algorithm="mine"))
     stored = open_panel(ResultStore.open("reference/calibration.zarr"), "binomial")
     np.testing.assert_array_equal(stored["mmd2"], whole["mmd2"].sel(algorithm=stored["algorithm"].values))
-    _, repeated, _ = command("benchmark", "mine.py", "--store", "whole", "--study", "calibration")
+    _, repeated, _ = command("benchmark", "mine.py", "--store", "whole", *words)
     assert rows_of(out)[0][:5] == rows_of(repeated)[0][:5]
 
 

@@ -177,7 +177,7 @@ BAD_CALLS = {
     ("run", "absent_module:x", "--store", "s.zarr"): "cannot load the study absent_module:x",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--cluster", "absent.yaml"): "cannot read the cluster file",
     ("run", "hellinger-accuracy", "--store", "nope://bucket/s.zarr"): "a store must be a folder or the URL",
-    ("run", "hellinger-accuracy", "--store", "/proc/absent/s.zarr"): "cannot write to the store",
+    ("run", "gibbs-traces", "--store", "/proc/absent/s.zarr"): "cannot write to the store",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000000"): "trials must be <= ",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000"): "must have at most 10,000,000 blocks",
     ("plan", "hellinger-accuracy", "--trials", "1000000000"): "must have at most 10,000,000 blocks",

@@ -38,6 +38,10 @@ OTHER = OwnMethod("other", "posterior", fit, lambda cell: cell["family"] == "bin
 COUNTS = "--panel", "binomial", "--set", "n=20", "--set", "algorithm=naive", "--trials", "20"
 
 
+def settings(text):
+    return [word for value in text.split() for word in ("--set", value)]
+
+
 def autoregressive(rng, n_chains, n_draws, correlation):
     """Return AR(1) chains that start from their stationary distribution, N(0, 1)."""
     noise = rng.normal(size=(n_draws, n_chains)) * np.sqrt(1 - correlation**2)
@@ -176,7 +180,7 @@ def test_several_components_have_ranks_and_joint_coverage(tmp_path):
         return exact_posterior(model, prior, y).sample(rng, 300)
 
     study = STUDIES["exact-inference"].with_methods(OwnMethod("mine", "posterior", fit, lambda cell: cell["n"] == 100))
-    values = {"epsilon": [1.0], "noise": ["laplace"], "algorithm": ["mine"]}
+    values = {"n": [100], "epsilon": [1.0], "noise": ["laplace"], "algorithm": ["mine"]}
     pipeline.run(study, tmp_path / "s.zarr", panels=["multinomial-3"], values=values, trials=300)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="multinomial-3").load().squeeze()
     assert (ds.status == 1).all()
@@ -226,7 +230,7 @@ def test_regressions_of_own_records_receive_their_prior(tmp_path):
     ]
     study = STUDIES["regression-inference"].with_methods(*own)
     values = {"n": [10], "algorithm": [method.name for method in own]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["calibration"], values=values, trials=200)
+    pipeline.run(study, tmp_path / "s.zarr", panels=["calibration"], values=values, trials=100)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="calibration").load().squeeze()
     assert (ds.status.sel(track="approximate") == 5).all()
     variances = ds.pit.sel(track="pure", component="variance")
@@ -506,8 +510,14 @@ def test_new_files_run_without_editing(command, kind):
     (line,) = re.findall(r": dpstudies (run .*)", out)
     small = {
         "posterior": COUNTS,
-        "table": ("--panel", "formats", "--trials", "2"),
-        "regression": ("--panel", "one-feature", "--trials", "2", "--set", "n=1000", "--set", "algorithm=naive"),
+        "table": ("--panel", "formats", "--trials", "2", *settings("noise_std=5 published=value algorithm=naive")),
+        "regression": (
+            "--panel",
+            "one-feature",
+            "--trials",
+            "2",
+            *settings("n=1000 epsilon=1 track=pure algorithm=naive"),
+        ),
         "draw": ("--panel", "simulated", "--trials", "2", "--set", "mechanism=glm-gdp"),
     }
     assert command("run", line.split()[1], "--add", "mine.py", *small[kind], "--store", "mine.zarr")[0] == 0

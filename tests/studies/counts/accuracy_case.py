@@ -17,7 +17,7 @@ _AT_SHARES = {"hellinger status": "shares n mechanism trial"}
 HELLINGER_ACCURACY = Case(
     runs=(
         {"panels": ["k2", "prior"], "trials": 400, "values": {"n": [100, 200, 500]}},
-        {"panels": ["k3", "k4", "abalone"], "trials": 400, "values": {"n": [100, 500], "mechanism": _QUICK}},
+        {"panels": ["k3", "k4", "abalone"], "trials": 200, "values": {"n": [100, 500], "mechanism": _QUICK}},
         {
             "panels": ["k10", "skewed", "skewed-k4"],
             "trials": 4_000,

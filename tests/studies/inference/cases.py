@@ -65,7 +65,7 @@ def _with_trials(n):
 
 
 CALIBRATION = Case(
-    runs=({"trials": 10, "values": {"n": [10, 100, 1_000, 100_000], "epsilon": [0.01, 0.1]}},),
+    runs=({"trials": 8, "values": {"n": [10, 100, 1_000, 100_000], "epsilon": [0.01, 0.1]}},),
     dims={
         panel: {_STATISTICS: f"{_OF_RUN} component" if panel == "multinomial" else _OF_RUN, "status": _OF_RUN}
         for panel in _PANELS

@@ -59,7 +59,7 @@ NOISY_TABLES = Case(
     runs=(
         {
             "panels": ["tree", "formats", "mechanisms"],
-            "trials": 6,
+            "trials": 4,
             "values": {"leaves": ["sparse"], "epsilon": [1.0]},
         },
         {"panels": ["contingency"], "trials": 2, "values": {"noise_std": [5.0]}},

@@ -86,13 +86,12 @@ def test_curves_end_at_their_asymptotes(summaries):
 def test_exact_losses_of_dirichlet_draws_equal_quadrature(stores):
     """δ at the stored ε, by quadrature over draws from all pairs of neighbours, is 1e-6."""
     ds = xr.open_zarr(stores["dirichlet-bounds"], group="dirichlet-bounds").load()
-    t, weights = special.roots_legendre(4000)
-    x = 0.5 * (1 + t)
+    x = (np.arange(20_000) + 0.5) / 20_000
     for r in (0.3, 1.0):
         log_density = [stats.beta.logpdf(x, 6 + r * k, 12 + r * (100 - k)) for k in range(101)]
         epsilon, found = float(ds.exact_epsilon.sel(coefficient=r)), 0.0
         for one, other in [*itertools.pairwise(log_density), *itertools.pairwise(log_density[::-1])]:
-            found = max(found, 0.5 * weights @ np.maximum(np.exp(one) - np.exp(epsilon + other), 0.0))
+            found = max(found, np.maximum(np.exp(one) - np.exp(epsilon + other), 0.0).mean())
         assert found == pytest.approx(1e-6, rel=1e-3)
 
 
