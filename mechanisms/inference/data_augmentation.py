@@ -65,6 +65,7 @@ from mechanisms.inference.release_model import ReleaseModel
 
 _REACH = 5.0  # standard deviations of a normal variable within which cells are spaced evenly
 _CELLS, _CELLS_EACH = 256, 64  # numbers of cells in one dimension, and in each of two
+_FINEST = 0.25  # largest unit of cells near a released mean, in half-widths of the prior of the mean
 _SHARE = 0.05  # share of the prior in the proposal distribution
 _SMALLEST, _LARGEST = 1e-300, 1e300
 _LARGEST_RECORD, _LARGEST_COUNT = 1e150, 1e15
@@ -158,7 +159,8 @@ def _cells(
     centres = 0.5 * (edges[1:] + edges[:-1])
     if near is not None:
         reach = prior[1] + _REACH * prior[2] * math.exp(0.5 * centres[-1])
-        z_edges = _edges_near(near[0] - prior[0], near[1], reach, n_cells)
+        centre = min(max(near[0] - prior[0], -prior[1]), prior[1])  # of large noise, the released mean may be far away
+        z_edges = _edges_near(centre, min(near[1], _FINEST * prior[1]), reach, n_cells)
         z_probability = np.diff(mean_cdf(hyperparameters, prior[0] + z_edges, np.exp(centres)[:, None])).clip(0.0)
     elif entry.has_square:
         z_edges = np.linspace(-_REACH, _REACH, n_cells + 1) / np.sqrt(prior[1])
@@ -181,10 +183,8 @@ def _edges_near(centre: float, unit: float, reach: float, n_cells: int) -> Float
 
     They are `unit` times hyperbolic sines, so that widths are a fraction of the larger of `unit` and the distance.
     """
-    clipped = min(max(centre, -reach), reach)
-    ends = np.arcsinh((np.array([-reach, reach]) - clipped) / unit)
-    edges = clipped + unit * np.sinh(np.linspace(ends[0], ends[1], n_cells + 1))
-    return np.unique(edges)
+    ends = np.arcsinh((np.array([-reach, reach]) - centre) / unit)
+    return np.unique(centre + unit * np.sinh(np.linspace(ends[0], ends[1], n_cells + 1)))
 
 
 @kernel

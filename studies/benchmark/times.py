@@ -21,7 +21,8 @@ def measure_costs(
 ) -> dict[tuple[str, str, str], FitCost]:
     """Return the costs of a fit by (study, panel, method), in the cell of the own one that the most methods support.
 
-    Methods of a store of references that this package does not have are omitted.
+    Methods of a store of references that this package does not have are omitted. If each method is computed apart,
+    because one may take minutes, only the own one and the first reference are measured.
     """
     declared = next(panel for panel in run.panels if panel.name == compared.panel.name)
     panel = replace(declared, methods=tuple(m for m in declared.methods if m.name in compared.methods))
@@ -29,13 +30,18 @@ def measure_costs(
     cell = _common_cell(panel, run.own)
     # the last setting of each method
     settings = {s.method.name: s for k, s in enumerate(panel.settings()) if panel.applicable[cell, k]}
+    if panel.settings_apart:
+        others = [name for name in settings if name != run.own]
+        settings = {name: settings[name] for name in (run.own, *others[:1])}
     label = ", ".join(format_values(panel.cells()[cell])) or ALL_DATA
     costs = {}
     for name, setting in settings.items():
         announce(f"measuring seconds per fit of {name} in {compared.study}, {panel.name}")
         seconds = seconds_per_trial(study, panel, cell, setting)
-        with ThreadPoolExecutor(1) as thread:  # in the main thread, an interrupt would be one by the user
-            peak = thread.submit(traced_peak, study, Block(panel.name, cell, range(1)), setting).result()
+        peak = None
+        if not panel.settings_apart or name == run.own:
+            with ThreadPoolExecutor(1) as thread:  # in the main thread, an interrupt would be one by the user
+                peak = thread.submit(traced_peak, study, Block(panel.name, cell, range(1)), setting).result()
         costs[compared.study, panel.name, name] = FitCost(seconds, peak, label)
     return costs
 

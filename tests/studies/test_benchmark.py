@@ -15,7 +15,7 @@ from pipeline.declare.method_files import find_method
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
 from studies import STUDIES
-from studies.benchmark import computation, shipped
+from studies.benchmark import computation, shipped, times
 from studies.benchmark import results as benchmark_results
 from studies.benchmark import run as benchmark_run
 from studies.benchmark.run import compute
@@ -549,13 +549,19 @@ def test_counts_are_ranked_by_distance_and_audited(command, folder, monkeypatch)
 
 @pytest.mark.slow
 def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, monkeypatch):
-    values = {"beta": (0.1,), "epsilon": (10.0,), "mechanism": ("true-posterior", "glm-gdp")}
-    with_quick(monkeypatch, private_mcmc=Scale(10, ("simulated",), values))
+    values = {"beta": {"simulated": (0.1,)}, "epsilon": (10.0,), "mechanism": ("true-posterior", "glm-gdp")}
+    with_quick(monkeypatch, private_mcmc=Scale(10, ("simulated", "abalone"), values))
+    timed, measure = [], times.seconds_per_trial
+    monkeypatch.setattr(
+        times, "seconds_per_trial", lambda *call: timed.append((call[1].name, call[3].method.name)) or measure(*call)
+    )
     assert command("new", "draw", "my_draw")[0] == 0
     code, out, _ = command("benchmark", "my_draw.py", "--store", "draws", "--study", "private-mcmc")
     assert code == 0
     assert re.search(r"private-mcmc +simulated +\d of \d", out)
     assert "declared by the method, and not audited" in (folder / "draws/benchmark-my_draw.html").read_text()
+    assert timed.count(("abalone", "my_draw")) == 1
+    assert ("abalone", "true-posterior") not in timed  # a method of a panel that computes each apart may take minutes
 
 
 @pytest.mark.slow

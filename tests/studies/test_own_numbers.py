@@ -237,7 +237,6 @@ def test_mean_states_that_the_release_does_not_resolve_the_variance(command, hig
     if not is_resolved:
         alone, std = re.findall(r"sum alone gives (\S+) EUR, with noise of standard deviation (\S+) EUR;", out)[0]
         sum_of_scaled, scale = re.findall(r"scaled values (\S+),.* of scale (\S+)", out)[0]
-        assert f"the middle of the range, {high // 2:,} EUR;" in out
         assert float(alone.replace(",", "")) == pytest.approx(high / 2 * (1 + float(sum_of_scaled) / 800), abs=100)
         std_of_mean = high / 2 * math.sqrt(2) * float(scale) / 800
         assert float(std.replace(",", "")) == pytest.approx(std_of_mean, rel=0.05)
