@@ -54,6 +54,7 @@ from mechanisms.inference.drawn_posterior import Chain, sampler
 from mechanisms.inference.families import (
     EXPONENTIAL,
     MODELS,
+    N_CONJUGATE,
     NORMAL,
     POISSON,
     UNKNOWN_VARIANCE,
@@ -259,7 +260,7 @@ def _draw_parameters(rng, kind, prior, n, total, squares, theta):
         theta[0] = (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
     else:
         weight, shape, scale = 0.0, -0.5, 0.0  # of the density 1/σ², which replaces a prior that is not conjugate
-        if prior.size == 4:
+        if prior.size == N_CONJUGATE:
             weight, shape, scale = prior[1], prior[2], prior[3]
         average = total / max(n, 1)
         strength = weight + n
@@ -282,7 +283,7 @@ def _log_prior(prior, theta):
 @kernel
 def _accepts(rng, kind, prior, candidate, theta):
     """Accept a draw of `_draw_parameters` with the probability of a Metropolis step; 1 for a conjugate prior."""
-    if kind != UNKNOWN_VARIANCE or prior.size == 4:
+    if kind != UNKNOWN_VARIANCE or prior.size == N_CONJUGATE:
         return True
     log_ratio = _log_prior(prior, candidate) - _log_prior(prior, theta)
     return log_ratio >= 0.0 or rng.standard_exponential() >= -log_ratio
@@ -328,7 +329,7 @@ def _propose_parameters(rng, kind, prior, proposal, theta):
         theta[0] = phi
     elif kind == UNKNOWN_VARIANCE:
         theta[1] = math.exp(phi)
-        unit = math.sqrt(theta[1]) if prior.size == 4 else 1.0
+        unit = math.sqrt(theta[1]) if prior.size == N_CONJUGATE else 1.0
         theta[0] = prior[0] + unit * (z_edges[j] + rng.random() * (z_edges[j + 1] - z_edges[j]))
     else:
         theta[0] = math.exp(phi)
@@ -342,7 +343,7 @@ def _log_weight(kind, prior, proposal, theta):
     if kind == NORMAL:
         phi = theta[0]
         log_prior = -0.5 * ((phi - prior[0]) * (phi - prior[0])) / prior[1]
-    elif kind == UNKNOWN_VARIANCE and prior.size > 4:
+    elif kind == UNKNOWN_VARIANCE and prior.size > N_CONJUGATE:
         phi = math.log(theta[1])
         j = np.searchsorted(z_edges, theta[0] - prior[0], side="right") - 1
         log_prior = _log_prior(prior, theta)

@@ -45,6 +45,9 @@ from mechanisms.core.privacy_parameters import validate_size
 BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
 """Identifiers of families in compiled samplers."""
 
+N_CONJUGATE = 4
+"""Number of hyperparameters of the conjugate prior of mean and variance; their other prior has more."""
+
 _LARGEST_BOUND, _LARGEST_INTEGER = 1e50, 1e15  # variances of squares remain finite, and integers exact
 _LEAST_WIDTH = 1e-50  # noise scales, and units of a release, are normal doubles
 
@@ -431,7 +434,7 @@ def _gamma_parameters(rng: np.random.Generator, prior: Floats, size: int) -> Flo
 def mean_cdf(prior: Floats, mean: Any, variance: Any) -> Any:
     """Return the prior distribution function of the mean of records given their variance, for either prior of both."""
     away = mean - prior[0]
-    if prior.size == 4:
+    if prior.size == N_CONJUGATE:
         return special.ndtr(away / np.sqrt(variance / prior[1]))
     std = prior[2] * np.sqrt(variance)
     above, below = (away + prior[1]) / std, (away - prior[1]) / std
@@ -446,13 +449,13 @@ def _integrated_cdf(z: Any) -> Any:
 
 def variance_prior(prior: Floats) -> Any:
     """Return the prior distribution of the variance of records, for either prior of mean and variance."""
-    if prior.size == 4:
+    if prior.size == N_CONJUGATE:
         return stats.invgamma(prior[2], scale=prior[3])
     return stats.lognorm(2.0 * prior[4], scale=prior[3] ** 2)
 
 
 def _mean_and_variance(rng: np.random.Generator, prior: Floats, size: int) -> Floats:
-    if prior.size == 4:
+    if prior.size == N_CONJUGATE:
         mean, strength, shape, scale = prior
         variance = scale / rng.gamma(shape, size=size)
         return np.column_stack([mean + np.sqrt(variance / strength) * rng.standard_normal(size), variance])

@@ -378,10 +378,13 @@ def _compute(
     The time left of a named study at a scale is forecast by its stored costs, if it has some.
     """
     from pipeline.runs.progress import ProgressDisplay
-    from studies.folders import read_costs
 
-    costs = {name: by_panel for name, by_panel in read_costs(scale).items() if name == study}
-    with ProgressDisplay(ERRORS, rates=costs or None) as display:
+    costs = None
+    if study:
+        from studies.folders import read_costs
+
+        costs = read_costs(scale).get(study)
+    with ProgressDisplay(ERRORS, rates={study: costs} if costs else None) as display:
         if costs:
             display.begin(study, "")
         try:
