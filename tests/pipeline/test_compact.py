@@ -3,6 +3,7 @@
 import importlib
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import google_crc32c
@@ -13,6 +14,7 @@ import zarr
 
 import pipeline
 from pipeline import BadInputError
+from pipeline.blocks.division import iterate_blocks
 from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
 from pipeline.execution.checks import rerun_trial
 from pipeline.runs.verify import verify
@@ -20,6 +22,7 @@ from pipeline.store.codec import shards
 from pipeline.store.copies import new_store
 from pipeline.store.copies.compact import compact
 from pipeline.store.files.local_files import LocalFiles
+from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import block_states, count_by_status
 from pipeline.store.sessions.lease import Session
@@ -144,6 +147,20 @@ def test_shards_of_several_sizes_have_equal_bits(complete_store, tmp_path, memor
         assert_equal_arrays(complete_store, copy.url)
         for panel in STUDY.panels:
             assert count_by_status(copy, panel.name) == count_by_status(ResultStore.open(complete_store), panel.name)
+
+
+@pytest.mark.parametrize("most", [shards._MOST_CACHED, 0])
+def test_shards_are_read_once_by_a_reader_of_one_block_after_the_other(complete_store, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(shards, "_MOST_CACHED", most)
+    monkeypatch.setattr(shards, "_MOST_CHUNKS", 3)
+    store, panel, n_reads = compact(complete_store, tmp_path / "copy.zarr"), STUDY.panel("means"), Counter()
+    read = store.files.read
+    monkeypatch.setattr(store.files, "read", lambda key: n_reads.update([key]) or read(key))
+    for block in iterate_blocks(panel):
+        for setting in panel.settings():
+            read_outcome(store, panel, block, setting)
+    assert len(n_reads) > 8
+    assert (max(n_reads.values()) == 1) == (most > 0)  # a reader that keeps only the last shard reads them again
 
 
 @pytest.mark.slow

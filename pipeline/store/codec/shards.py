@@ -7,6 +7,7 @@ of the original, with their checksums. Every function that reads chunks by key t
 import json
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from pipeline.store.files.access import Files
 
 _MOST_CHUNKS = 1000  # chunks per shard
 _MOST_BYTES = 2**26  # bytes of a shard before compression, or one chunk if it is larger
-_CACHED_SHARDS = 8
+_MOST_CACHED = 2**27  # bytes of the shards that a reader keeps, or one shard if it is larger
+_PER_CHUNK = 300  # bytes of the objects of a chunk in memory
 _lock = threading.Lock()  # of Zarr's configuration, which is global; only `_batches` changes it
 
 
@@ -129,11 +131,15 @@ def shard_root(root: Mapping[str, Any], variables: Iterable[zarr.Array]) -> dict
 
 
 class ShardReader:
-    """Reader of chunks of a compact store by their keys in the original; those of a damaged index have no content."""
+    """Reader of chunks of a compact store by their keys in the original; those of a damaged index have no content.
+
+    A block has a chunk in a shard of each variable and setting. All of these are kept up to `_MOST_CACHED` bytes, so
+    that a reader of one block after the other reads each shard once; beyond, it reads them again.
+    """
 
     def __init__(self, files: Files, chunks: Chunks) -> None:
         self._files, self._lock = files, threading.Lock()
-        self._shard = lru_cache(maxsize=_CACHED_SHARDS)(self._read_shard)  # errors are not cached
+        self._cached: OrderedDict[str, tuple[int, dict[tuple[int, ...], Any]]] = OrderedDict()  # bytes, chunks
         self._counts = lru_cache(maxsize=None)(lambda panel, name: shard_counts(chunks.array(panel, name)))
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
@@ -156,6 +162,14 @@ class ShardReader:
                 contents[key] = b""
         return contents
 
-    def _read_shard(self, shard: str, counts: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
-        content = self._files.read(shard)
-        return {} if content is None else read_shard(content, counts)
+    def _shard(self, shard: str, counts: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
+        """Return the chunks of a shard by position; errors are not cached."""
+        if shard not in self._cached:
+            content = self._files.read(shard)
+            chunks = {} if content is None else read_shard(content, counts)
+            self._cached[shard] = len(content or b"") + _PER_CHUNK * len(chunks), chunks
+            n_bytes = sum(size for size, _ in self._cached.values())
+            while n_bytes > _MOST_CACHED and len(self._cached) > 1:
+                n_bytes -= self._cached.popitem(last=False)[1][0]
+        self._cached.move_to_end(shard)
+        return self._cached[shard][1]
