@@ -242,20 +242,24 @@ def failures_to_recompute(store: ResultStore, source: StudySource) -> tuple[Stat
 def refuse_other_spec(store: ResultStore, study: Study) -> None:
     """Raise `BadInputError` with the first difference if the specs of a study and a store differ."""
     differing = differences(store.spec, study.spec())
-    if differing:
-        if _without_numbers(store.spec) == _without_numbers(study.spec()):
-            goal = read_goal(store.sessions)
-            if goal is not None:
-                raise BadInputError(
-                    f"the store {store.url} has the numbers of trials of a run until a target ({differing[0]}); "
-                    "continue it with the same --until, or ask for a number with: "
-                    f"{command('extend', store.url)} --trials N"
-                )
-        more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+    if not differing:
+        return
+    more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+    if _without_numbers(store.spec) != _without_numbers(study.spec()):
         raise BadInputError(
             f"the store {store.url} was created with a different spec or code version ({differing[0]}{more}); "
             "choose another --store path, or use the original spec and code"
         )
+    extension = f"{command('extend', store.url)} --trials N"
+    if read_goal(store.sessions) is not None:
+        raise BadInputError(
+            f"the store {store.url} has the numbers of trials of a run until a target ({differing[0]}{more}); continue "
+            f"it with the same --until, or ask for a number with: {extension}"
+        )
+    raise BadInputError(
+        f"the store {store.url} has other numbers of trials ({differing[0]}{more}); pass the stored ones with "
+        f"--trials, or add some with: {extension}"
+    )
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> dict[str, Any]:
