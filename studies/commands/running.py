@@ -1,7 +1,8 @@
 """Commands that compute: plan, run, submit, cancel, resume, extend."""
 
-from collections.abc import Callable, Collection
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -44,6 +45,9 @@ from studies.commands.reading import conclude, count_trials
 from studies.option_texts import split_names
 from studies.output import ERRORS, fail, format_size, print_table, say
 
+if TYPE_CHECKING:
+    from pipeline.runs.estimate import PanelPlan
+
 Retry = Literal["failed", "timed-out", "killed"]
 _CORRECT = "correct the failing method in a new --store, or "
 _RETRIED: dict[Retry, tuple[Status, ...]] = {
@@ -51,6 +55,7 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "timed-out": (Status.TIMED_OUT,),
     "killed": (Status.KILLED,),
 }
+_UNKNOWN_TIMES = "the times of the others may be of another order of magnitude"
 _SCALE = "published (default), or quick: fewer trials and values, for a first look at all figures."
 
 
@@ -70,6 +75,7 @@ def plan(
     from pipeline.clusters.launch import available_cores
     from pipeline.execution.work import PendingWork
     from pipeline.runs.estimate import START_SECONDS, make_plan
+    from studies.folders import read_costs
 
     source = add_methods(find_study(study, MODULES), add)
     configured = source.load().configure(trials, seed, split_names(panel), parse_values(values))
@@ -78,7 +84,11 @@ def plan(
             raise BadInputError("--until cannot be combined with --trials; omit one of them")
         _plan_until(configured, until)
         return
-    plans = make_plan(configured)
+    n_evaluations = {name: int(n.sum()) for name, n in PendingWork(configured, None).by_cell().items()}
+    stored_seconds = {
+        name: rate * n_evaluations.get(name, 0) for name, rate in read_costs("published").get(study, {}).items()
+    }
+    plans = [_with_stored_seconds(panel_plan, stored_seconds) for panel_plan in make_plan(configured)]
     rows = []
     for panel_plan in plans:
         counts = (
@@ -95,15 +105,16 @@ def plan(
         sum(getattr(panel_plan, name) for panel_plan in plans) for name in ("n_blocks", "n_bytes", "seconds")
     )
     say(
-        f"{counted(PendingWork(configured, None).n_evaluations, 'evaluation')} (applicable methods x cells x trials) "
+        f"{counted(sum(n_evaluations.values()), 'evaluation')} (applicable methods x cells x trials) "
         f"in {counted(n_blocks, 'block')}, about {format_size(n_bytes)} of storage; at least about "
         f"{START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
     for panel_plan in plans:
         if panel_plan.n_timed < panel_plan.n_settings:
+            is_stored = panel_plan.panel in stored_seconds
             say(
-                f"panel {panel_plan.panel}: {panel_plan.n_timed} of {panel_plan.n_settings:,} methods were timed; the "
-                "times of the others may be of another order of magnitude"
+                f"panel {panel_plan.panel}: {panel_plan.n_timed} of {panel_plan.n_settings:,} methods were timed; "
+                + ("the core time is that of an earlier run of all methods" if is_stored else _UNKNOWN_TIMES)
             )
         if panel_plan.proposed_block is not None:
             say(
@@ -115,6 +126,13 @@ def plan(
         if panel_plan.failures:
             n_failed = counted(panel_plan.failures, "trial")
             say(f"{n_failed} of the pilot of panel {panel_plan.panel} failed: {panel_plan.error}")
+
+
+def _with_stored_seconds(panel_plan: "PanelPlan", stored_seconds: Mapping[str, float]) -> "PanelPlan":
+    """Return a plan with the stored time of its panel, if there is one and only some methods were timed."""
+    if panel_plan.n_timed == panel_plan.n_settings or panel_plan.panel not in stored_seconds:
+        return panel_plan
+    return replace(panel_plan, seconds=stored_seconds[panel_plan.panel])
 
 
 def _plan_until(configured: pipeline.Study, until: str) -> None:

@@ -1,5 +1,6 @@
 """Tests of the command: output, exit codes, and one-line errors for bad input without writes."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,11 +12,12 @@ import yaml
 
 from mechanisms import MECHANISMS
 from pipeline.blocks.evaluate import Block
+from pipeline.runs import estimate
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
-from studies import STUDIES, cli
+from studies import STUDIES, cli, folders
 
 ROOT = Path(__file__).parents[2]
 STUDY_FILE = """
@@ -39,6 +41,24 @@ STUDY = Study("toy", "A toy", "To test.", (Panel(
 
 FIVE = "mechanism=smooth,smooth-exact,varying-bound,hamming-exact,laplace"
 SMALL = ("run", "hellinger-accuracy", "--panel", "k2", "--set", "n=20,40", "--set", FIVE, "--trials", "100")
+
+
+@pytest.mark.parametrize("has_costs", [True, False])
+def test_a_plan_that_times_few_methods_has_the_stored_cost_of_all(command, monkeypatch, has_costs):
+    def make_plan(study):
+        counts = {"n_cells": 1, "n_settings": 41, "n_trials": 10, "n_blocks": 1, "n_bytes": 1, "n_timed": 3}
+        times = {"seconds": 7.0, "n_piloted": 1, "commit_seconds": 0.0}
+        return [
+            estimate.PanelPlan(**counts, **times, panel=panel.name, mcse={}, failures=0, error="", proposed_block=None)
+            for panel in study.panels
+        ]
+
+    monkeypatch.setattr(estimate, "make_plan", make_plan)
+    monkeypatch.setattr(folders, "COSTS", costs := Path("costs.json"))
+    costs.write_text(json.dumps({"published": {"private-mcmc": {"adult": 2.0}} if has_costs else {}}))
+    code, out, _ = command("plan", "private-mcmc", "--panel", "adult", "--trials", "10")
+    seconds, note = ("900.0 s", "an earlier run of all") if has_costs else ("7.0 s", "of another order of magnitude")
+    assert (code, seconds in out, note in " ".join(out.split())) == (0, True, True)
 
 
 def test_a_study_from_plan_to_report(command, tmp_path):
