@@ -242,17 +242,18 @@ def refuse_defects(client: Client, run: str, study: Study, compared: Collection[
 
     A trial that terminates its worker is repeated in a child process, and is none of these if it terminates it as well.
     """
-    in_flight, problems, shared = TasksInFlight(client), [], shared_methods(study.panels)
-    for panel in study.panels:
-        skipped = [method for name, method in compared if name == panel.name]
-        for trial in first_trials(panel, skipped, shared[panel.name]):
-            in_flight.submit((trial, False), repeat_trial, run, study.spec(), trial, False)
-    for result in in_flight.results():
-        trial, is_apart = result.payload
-        if result.is_lost and not is_apart:
-            in_flight.submit((trial, True), repeat_trial, run, study.spec(), trial, True)
-        elif result.value or result.transient:
-            problems.append(result.value or result.transient)
+    problems, shared = [], shared_methods(study.panels)
+    with TasksInFlight(client) as in_flight:
+        for panel in study.panels:
+            skipped = [method for name, method in compared if name == panel.name]
+            for trial in first_trials(panel, skipped, shared[panel.name]):
+                in_flight.submit((trial, False), repeat_trial, run, study.spec(), trial, False)
+        for result in in_flight.results():
+            trial, is_apart = result.payload
+            if result.is_lost and not is_apart:
+                in_flight.submit((trial, True), repeat_trial, run, study.spec(), trial, True)
+            elif result.value or result.transient:
+                problems.append(result.value or result.transient)
     if problems:
         raise BadInputError(min(problems))
 

@@ -1,6 +1,6 @@
 """Isolation of trials in child processes of a worker, whose exit code and duration are certain.
 
-Blocks with a time limit, and those whose worker was lost, are computed in this way.
+Blocks with a time limit are computed in this way, and those whose worker was lost, with all later ones of the run.
 
 A block whose child process terminates or exceeds the time limit is computed setting by setting, and then trial by
 trial. A trial that terminates two processes by itself gets the status killed, and a trial that exceeds the limit by
@@ -107,7 +107,8 @@ def isolate(compute: Compute, panel: Panel, work: Work, budget: int | None) -> l
 class Children:
     """Child processes of a worker process for one run, each of which computes one step at a time.
 
-    Threads share the memory of the worker; a step that needs more than its share is repeated alone with all of it.
+    Threads share the memory of the worker; a step that needs more than its share is repeated with all of it, one such
+    step at a time, while others go on with their shares.
     """
 
     def __init__(self, task: Task, study: Study, memory: int, n_threads: int) -> None:

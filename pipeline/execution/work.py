@@ -15,7 +15,7 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import ExecutionError
+from pipeline.errors import ExecutionError, command
 from pipeline.store.commit import BlockWriter
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
@@ -226,9 +226,14 @@ class Task:
 def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore, BlockWriter]:
     store = ResultStore.open(url, session or None, damaged=True)
     study = source.load().from_spec(store.spec)
-    if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
+    if store.attributes["spec_sha256"] != sha256(canonical_json(study.spec())):
         raise ExecutionError(
             f"the store {url} and the code on worker {get_worker().address} have different versions; install the same "
             "version everywhere"
+        )
+    if store.attributes["spec_sha256"] != spec_sha256:
+        raise ExecutionError(
+            f"worker {get_worker().address} reads another spec in the store {url} than this run has: another session "
+            f"has extended it, or the worker's file system is not up to date; see: {command('status', url)}"
         )
     return study, store, BlockWriter(store)

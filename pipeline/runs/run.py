@@ -64,7 +64,8 @@ def run(
         ``K/M`` to compute the Kth of M disjoint shares of the blocks into a store of its own; see `merge`.
     allow_failures : bool
         True to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
-        a panel and setting, or 10 that terminated their worker, if none was ok; the other trials remain pending.
+        a panel and setting, or 10 that terminated their worker or timed out, if none was ok; the other trials remain
+        pending.
     accept_edited_study : bool
         True to continue a store after its study file was edited. Failed trials are recomputed, and other stored trials
         do not change. For a study without a file, one committed trial of each method is recomputed.

@@ -109,12 +109,12 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             if driver.record:
                 record |= {**driver.record, "run": task.run}
             is_held = existing is not None and existing.holds(study)
-            audits = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
-            audits |= {} if options.share is None else {RUN_PART: options.share}
-            audits |= {name: text for name, text in source.attributes.items() if name == METHODS}
+            added = {} if is_held else audit_methods(study, existing.attributes if existing is not None else {})
+            added |= {} if options.share is None else {RUN_PART: options.share}
+            added |= {name: text for name, text in source.attributes.items() if name == METHODS}
             session = Session.begin(url, record)
             try:
-                store = _prepared(session, source, study, existing, audits)
+                store = _prepared(session, source, study, existing, added)
                 task = replace(task, session=session.id)
                 refuse_workers_without_store(client, task)
                 driver.announce(session.id)
@@ -128,18 +128,18 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
 
 
 def _prepared(
-    session: Session, source: StudySource, study: Study, existing: ResultStore | None, audits: Mapping[str, str]
+    session: Session, source: StudySource, study: Study, existing: ResultStore | None, added: Mapping[str, str]
 ) -> ResultStore:
-    """Create or extend the store of a session to match the spec of a study."""
+    """Create or extend the store of a session to match the spec of a study, and add attributes to its root."""
     url = session.files.url
     try:
         store = ResultStore.find(url, session.id)
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} at the same time; try again")
         if store is None:
-            return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **audits})
+            return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **added})
         if not store.complete:
             return retried(finish_creation, store, session, study, source.attributes)
-        return store if store.holds(study) else retried(grow_store, store, session, study, audits)
+        return store if store.holds(study) else retried(grow_store, store, session, study, added)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

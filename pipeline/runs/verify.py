@@ -18,6 +18,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, Damage, ExecutionError, StoreAccessError
 from pipeline.execution.checks import Rerun
 from pipeline.execution.child import Step
+from pipeline.execution.execute import Window
 from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.isolate import End, children_of
 from pipeline.execution.tasks import on_worker, registered, registered_task
@@ -172,7 +173,7 @@ def verify(
                 of_sessions = check_sessions(held, repair=True) | of_sessions
             task = Task(source, held.url, held.attributes["spec_sha256"], session)
             with registered(client, task), TasksInFlight(client) as in_flight:
-                for n_checked, part in _check_all(in_flight, task, checks):
+                for n_checked, part in _check_all(in_flight, task, checks, Window(client, chosen_cluster)):
                     parts.append(part)
                     n_done += n_checked
                     if progress is not None:
@@ -192,21 +193,24 @@ def _repairing(opened: ResultStore, source: StudySource, profile: str) -> Iterat
 
 
 def _check_all(
-    in_flight: TasksInFlight, task: Task, checks: Iterator[tuple[Work, bool]]
+    in_flight: TasksInFlight, task: Task, checks: Iterator[tuple[Work, bool]], window: Window
 ) -> Iterator[tuple[int, Verification]]:
     """Check blocks on the workers; yield the numbers of blocks of finished batches, and their verifications."""
     batches = iter(lambda: list(islice(checks, _BATCH)), [])
-    window = 2 * max(1, sum(in_flight.client.nthreads().values()))
-    for batch in islice(batches, window):
-        in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+
+    def fill() -> None:
+        window.update()
+        for batch in islice(batches, max(0, window.n_tasks - len(in_flight))):
+            in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+
+    fill()
     for result in in_flight.results():
         if result.is_lost:
             raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
         if result.transient:
             raise StoreAccessError(result.transient)
         yield result.payload, result.value
-        for batch in islice(batches, 1):
-            in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+        fill()
 
 
 def _requested_work(study: Study, store: ResultStore) -> Iterator[Work]:

@@ -211,8 +211,8 @@ def _contradictions(store: ResultStore, panel: Panel, block: Block, outcome: Out
     """Return the inconsistencies of a block: unknown statuses, missing or foreign numbers, misplaced error texts."""
     problems = {}
     statuses = set(np.unique(outcome.status).tolist())
-    if not statuses.issubset(Status):
-        problems["status"] = Damage("inconsistent", f"unknown status {int(outcome.status.max())}")
+    if unknown := statuses.difference(Status) | statuses & {Status.NOT_ASKED_FOR}:  # the latter is never stored
+        problems["status"] = Damage("inconsistent", f"unknown status {min(unknown)}")
     is_ok, has_error = outcome.status == Status.OK, outcome.error != ""
     if has_error.any() or not statuses.isdisjoint(FAILURES):
         for k in np.flatnonzero(np.isin(outcome.status, FAILURES) != has_error):

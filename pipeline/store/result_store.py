@@ -47,7 +47,7 @@ class ResultStore:
     """Opened store of results: its files, which belong to a session if one was named, and what its root states."""
 
     def __init__(self, files: Files, root: Root, *, damaged: bool = False) -> None:
-        self.root, self.files, self.url, self._is_checked = root, files, files.url, damaged
+        self.root, self.files, self.url, self._accepts_damage = root, files, files.url, damaged
         self.reader: ChunkReader = ShardReader(files, self.chunks) if self.is_compact else files
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class ResultStore:
     @cached_property
     def requested(self) -> dict[str, RequestedTrials]:
         """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
-        repair = None if self._is_checked else self._repair_command
+        repair = None if self._accepts_damage else self._repair_command
         return requested_by_panel(self.files, self.spec["panels"], repair)
 
     @property

@@ -196,7 +196,7 @@ def test_writes_of_a_fenced_session_fail(url, act):
     batch = old.batch()
     batch.put_last("single/status/c/0/0", b"late")
     temporary = old.write_temporary(b"late")
-    new.fence_others()
+    new.fence_earlier()
     before = file_stamps(f"{url}/single")
     acts = {
         "put": lambda: old.put("single/status/c/0/0", b"late"),
@@ -208,6 +208,25 @@ def test_writes_of_a_fenced_session_fail(url, act):
         acts[act]()
     assert file_stamps(f"{url}/single") == before
     new.put("single/status/c/0/0", b"new")  # negative control: an active session writes
+
+
+def test_a_session_suspended_before_it_fences_does_not_fence_its_successor(url, short_lease, monkeypatch):
+    begun, fence = [], LocalFiles.fence_earlier
+
+    def suspended(files):
+        monkeypatch.setattr(LocalFiles, "fence_earlier", fence)
+        as_of_another_machine(url)
+        begun.append(Session.begin(url, {}))
+        fence(files)
+
+    monkeypatch.setattr(LocalFiles, "fence_earlier", suspended)
+    first = Session.begin(url, {})
+    (second,) = begun
+    with pytest.raises(SessionSupersededError):
+        first.files.put("k", b"late")
+    second.files.put("k", b"new")
+    second.end()
+    first.end()
 
 
 def _run_and_stop(url, stop_at):

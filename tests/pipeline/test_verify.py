@@ -3,6 +3,7 @@
 import errno
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from pipeline.errors import (
     UnreadableStoreError,
 )
 from pipeline.execution.checks import Rerun
+from pipeline.execution.in_flight import TaskResult
 from pipeline.faults import retried
-from pipeline.runs.verify import verify
+from pipeline.runs.verify import Verification, _check_all, verify
 from pipeline.store import health
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store, grow_store
@@ -379,3 +381,33 @@ def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_p
     checked(store_copy, sample=0, repair=True)
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
+
+
+@pytest.mark.parametrize("status", [-3, 6, 9])
+def test_unknown_statuses_are_inconsistent(complete_store, status):
+    store, panel = ResultStore.open(complete_store), STUDY.panel("single")
+    block = next(iterate_blocks(panel))
+    outcome = read_outcome(store, panel, block, panel.settings()[0])
+    outcome.status[0] = status
+    problems = health._contradictions(store, panel, block, outcome)
+    assert problems["status"].detail == f"unknown status {status}"
+
+
+def test_more_batches_are_in_flight_when_workers_join():
+    class InFlight(list):
+        def submit(self, n_blocks, *_):
+            self.append(n_blocks)
+            longest.append(len(self))
+
+        def results(self):
+            while self:
+                yield TaskResult(self.pop(), Verification())
+
+    def join():
+        window.n_tasks += 1
+
+    longest, window = [], SimpleNamespace(n_tasks=1, update=join)
+    task = SimpleNamespace(run="", session="")
+    parts = list(_check_all(InFlight(), task, iter([(None, False)] * 1000), window))
+    assert sum(n_blocks for n_blocks, _ in parts) == 1000
+    assert max(longest) > 4  # of 16 batches

@@ -1,14 +1,19 @@
 """Tests of the check of every worker at the start of a run; messages name unusable workers by address."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
 import pipeline
-from pipeline.declare.source import source_of
+from pipeline.declare.source import named_source, source_of
 from pipeline.errors import BadInputError, ExecutionError
-from pipeline.execution import checks
+from pipeline.execution import checks, work
+from pipeline.store.result_store import ResultStore
 from tests.pipeline import toy
 from tests.pipeline.helpers import TOY_FILE
+from tests.pipeline.toy import STUDY
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +75,15 @@ def test_client_that_is_closed_before_the_check_has_lost_its_scheduler(cluster):
     client.close()
     with pytest.raises(ExecutionError, match=r"^the connection to the scheduler was lost; restart"):
         checks.refuse_unfit_workers(client, "run", source_of(toy.STUDY), {})
+
+
+@pytest.mark.parametrize(
+    ("study", "spec_sha256", "message"),
+    [(STUDY, "0" * 64, "another session has extended it"), (replace(STUDY, version=9), "", "have different versions")],
+)
+def test_task_of_another_spec_than_the_stored_one_is_refused(complete_store, monkeypatch, study, spec_sha256, message):
+    monkeypatch.setattr(work, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
+    store = ResultStore.open(complete_store)
+    task = work.Task(named_source(study), store.url, spec_sha256 or store.attributes["spec_sha256"])
+    with pytest.raises(ExecutionError, match=message):
+        task.opened()

@@ -156,11 +156,16 @@ class LocalFiles:
         """Remove the temporary files of the session; the session cannot write afterwards."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def fence_others(self) -> None:
-        """Make every write of other sessions fail, and remove their temporary files."""
+    def fence_earlier(self) -> None:
+        """Make every write of earlier sessions fail, and remove their temporary files.
+
+        A later session has already fenced this one if this one was suspended for its lease after it began.
+        """
+        assert self._session is not None, "only a session writes"
+        number = self._session.partition("-")[0]
         for name in self.names(_WRITING):
             path = self._path(f"{_WRITING}/{name}")
-            if name == self._session:
+            if name == self._session or (name[0].isdigit() and name.partition("-")[0] > number):
                 continue
             if not name.startswith("fenced-"):
                 fenced = self._path(f"{_WRITING}/fenced-{uuid.uuid4().hex}")

@@ -3,8 +3,9 @@
 A session is superseded once the record of the next session exists. Writes are conditional where another session could
 have replaced an object meanwhile: a status is written only if none exists; a chunk of a block that may grow, a status
 that is replaced, and the files of the template only if they have the version that was read before the session was
-checked. Other objects are equal whichever session writes them, but for those
-of methods with randomness of their own, of which a late one would be reported as damage.
+checked. Other objects are equal whichever session writes them, but for those of methods with randomness of their own,
+of which a late one would be reported as damage. Removals, as of a repair, are not conditional: one that is being sent
+while a later session begins may remove its object, whose block is then pending.
 """
 
 import errno
@@ -114,7 +115,7 @@ class ObjectFiles:
     def end(self) -> None:
         """Do nothing: there are no temporary files."""
 
-    def fence_others(self) -> None:
+    def fence_earlier(self) -> None:
         """Do nothing: the record of this session fences the others."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, dict[str, str] | None]:

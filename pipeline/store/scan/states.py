@@ -57,7 +57,11 @@ def block_states(
 
 
 def count_by_status(store: ResultStore, panel: str) -> dict[Status, int]:
-    """Count the trials of a panel by status, over all its cells and settings."""
+    """Count the trials of a panel by status, over all its cells and settings.
+
+    Trials of methods that do not apply are not pending, unless the store asks for some of its trials only: its root
+    has the number of these trials in all cells.
+    """
     counts, status = np.zeros(2**8, int), store.array(panel, "status")
     not_requested, spec = _not_requested(store, panel, store.requested.get(panel)), store.spec["panels"][panel]
     for chunks, region in iterate_slabs(status):

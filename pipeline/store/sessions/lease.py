@@ -5,9 +5,9 @@ only one process can do. A session is over when its record states an end, when i
 the same machine and boot, where the process is identified by its number and by its start in ticks since boot), or when
 its heartbeat has not changed for `LEASE_SECONDS`. The waiting process measures this time by its monotonic clock, so
 neither steps of a clock nor clocks of different machines matter. The new session then fences earlier sessions: in a
-folder every later write of theirs fails, in an object store every one that could replace another object. Such a write
-raises `SessionSupersededError`, which ends the run at once or with the next heartbeat; blocks that are not committed
-stay pending.
+folder every later write of theirs fails, in an object store every conditional one (`ObjectFiles`). Such a write raises
+`SessionSupersededError`, which ends the run at once or with the next heartbeat; blocks that are not committed stay
+pending.
 """
 
 import json
@@ -50,7 +50,7 @@ class Session:
         self.files = files
         self._number = number
         self.record = dict(record)
-        self._over, self._is_closed = threading.Event(), False
+        self._over, self._is_superseded = threading.Event(), False
         self._heart = threading.Thread(target=self._beat, name="dpstudies-heartbeat", daemon=True)
 
     @classmethod
@@ -72,7 +72,7 @@ class Session:
                 f"cannot write to the store {url}: {explain(error)}; check the path and the disk"
             ) from error
         try:
-            begun.files.fence_others()
+            begun.files.fence_earlier()
         except OSError as error:
             begun.end()
             raise StoreAccessError(f"cannot remove files of an earlier session from {url}: {explain(error)}") from error
@@ -136,7 +136,7 @@ class Session:
 
     def require_active(self) -> None:
         """Raise `SessionSupersededError` if a heartbeat found that another process has ended the session."""
-        if self._is_closed:
+        if self._is_superseded:
             raise SessionSupersededError(self.files.url)
 
     def __enter__(self) -> "Session":
@@ -159,7 +159,7 @@ class Session:
                 self._refuse_ended()
                 self.files.put(_beat_key(self._number), str(count).encode(), durable=False)
             except SessionSupersededError:
-                self._is_closed = True
+                self._is_superseded = True
                 return
             except Exception:  # whatever failed, the next heartbeat retries
                 continue
