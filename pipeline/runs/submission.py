@@ -29,6 +29,7 @@ from pipeline.execution import driver_task
 from pipeline.execution.tasks import unregister
 from pipeline.faults import explain
 from pipeline.runs.options import RunOptions, StudyLike, Trials
+from pipeline.runs.resolve import refuse_other_spec
 from pipeline.runs.run import carry_out
 from pipeline.runs.run_plan import Driver, RunPlan, plan_resumption, plan_run
 from pipeline.store.files.access import open_files
@@ -221,6 +222,8 @@ def drive(order: _Order) -> Exception | None:
                 plan = plan_resumption(existing, order.source, study, order.options)
             else:
                 study = study.from_spec(order.spec)
+                if existing is not None and (existing.complete or order.options.until is None):
+                    refuse_other_spec(existing, study)  # another session may have changed the store since the plan
                 plan = RunPlan(order.source, study, order.url, existing, order.options, order.requested)
             carry_out(replace(plan, driver=driver))
     except (BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError) as error:

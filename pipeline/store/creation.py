@@ -27,5 +27,24 @@ def finish_creation(
 def grow_store(
     store: ResultStore, session: Session, study: Study, attributes: Mapping[str, Any] | None = None
 ) -> ResultStore:
-    """Extend the arrays, whose chunks do not move; readers see the old store until the root is replaced."""
+    """Extend the arrays, whose chunks do not move; readers see the old store until the root is replaced.
+
+    Raise BadInputError, before anything is written, for a study without some of the stored trials, values or methods.
+    """
+    if not _has_all(study.spec(), store.spec):
+        raise BadInputError(
+            f"the store {store.url} has trials, values or methods that are not asked for, and would be lost; choose "
+            "another --store path, or extend the store"
+        )
     return ResultStore(session.files, write_template(session.files, study, {**store.attributes, **(attributes or {})}))
+
+
+def _has_all(spec: Any, stored: Any, name: str = "") -> bool:
+    """Return True if a spec has all of a stored one: lists may be longer, mappings have more names, trials increase."""
+    if isinstance(stored, Mapping):
+        return all(key in spec and _has_all(spec[key], value, key) for key, value in stored.items())
+    if isinstance(stored, list):
+        return bool(spec[: len(stored)] == stored)
+    if name == "trials" and stored is not None:
+        return bool(spec >= stored)
+    return name == "code" or bool(spec == stored)  # an accepted edit changes the hash of the code of a method

@@ -105,6 +105,22 @@ def test_coordinates_keep_their_chunks(tmp_path):
     assert dict(xr.open_zarr(tmp_path / "s.zarr", group="means").sizes)["trial"] == 6
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"trials": 2}, {"values": {"n": [4]}}, {"seed": 1}, {"values": {"n": [9, 4]}}, {"values": {"algorithm": ["plain"]}}],
+)
+def test_a_store_never_becomes_smaller(tmp_path, options):
+    stored = {"trials": 3, "panels": ["means"], "values": {"n": [4, 9]}}
+    store = create_store(tmp_path / "s.zarr", STUDY.configure(**stored))
+    before = file_stamps(tmp_path / "s.zarr")
+    options = stored | options | {"values": stored["values"] | options.get("values", {})}
+    with Session.begin(store.url, {}) as session, pytest.raises(BadInputError, match="would be lost"):
+        grow_store(store, session, STUDY.configure(**options))
+    assert file_stamps(tmp_path / "s.zarr").items() >= {
+        path: stamp for path, stamp in before.items() if ".dpstudies" not in str(path)
+    }.items()
+
+
 def store_study():
     return STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
 

@@ -5,6 +5,7 @@ import shlex
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
 from pipeline.runs import submission as submissions
+from pipeline.runs.options import RunOptions
+from pipeline.runs.run_plan import plan_run
 from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
@@ -55,6 +58,23 @@ def lab(tmp_path, scheduler, monkeypatch):
     yield tmp_path
     Path("hold").unlink(missing_ok=True)
     wait_until(lambda: not any("dpstudies" in str(key) for key in scheduler.tasks))
+
+
+def test_a_submission_leaves_a_store_that_another_run_created_before_its_driver_started(tmp_path, monkeypatch):
+    write_study_file(tmp_path / "study.py", n=(1, 2), trials=40)
+    study, path = f"{tmp_path}/study.py", tmp_path / "s.zarr"
+    (tmp_path / "c.yaml").write_text("profiles: {there: {address: 'tcp://127.0.0.1:1'}}")
+    orders = [
+        submissions._Order.of(plan_run(study, path, RunOptions(cluster=f"{tmp_path}/c.yaml", **options)), "x")
+        for options in ({"trials": 10}, {"seed": 5})
+    ]
+    pipeline.run(study, path)
+    before = file_stamps(path)
+    monkeypatch.setattr(submissions.driver_task, "connect_worker", nullcontext)
+    monkeypatch.setattr(submissions.driver_task, "cancellation", lambda identifier: lambda: False)
+    for order in orders:
+        assert isinstance(submissions.drive(order), BadInputError)
+    assert file_stamps(path) == before
 
 
 def submit(**options):
