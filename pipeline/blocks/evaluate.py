@@ -285,6 +285,16 @@ def keep_ok(panel: Panel, stored: Outcome, computed: Outcome) -> Outcome:
     )
 
 
+def keep_untried(stored: Outcome, computed: Outcome) -> Outcome:
+    """Return a computed outcome with the stored statuses and errors of those trials that a budget left untried."""
+    is_untried = computed.status == Status.PENDING
+    return replace(
+        computed,
+        status=np.where(is_untried, stored.status, computed.status),
+        error=np.where(is_untried, stored.error, computed.error).astype(object),
+    )
+
+
 def _outcome(panel: Panel, trials: range, result: Mapping[str, Any]) -> Outcome:
     """Check the result of a method against the declared measures, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}

@@ -110,18 +110,18 @@ class Window:
 
 
 class Budget:
-    """Counts of failures in one call of `execute`, and limits for settings under which no trial has succeeded.
+    """Counts of failures in one call of `execute`, and limits for settings under which no trial has succeeded before.
 
     The run stops after 100 failed trials of such a setting, of which a killed or timed-out one counts as ten, or if all
     trials of a block of at least ten fail under all settings of its panel and none of the panel has succeeded.
     Committed failures stay failed; trials that were not computed, and blocks that were not committed, stay pending.
     """
 
-    def __init__(self, study: Study, lifted: bool = False) -> None:
+    def __init__(self, study: Study, lifted: bool = False, succeeded: Iterable[tuple[str, int]] = ()) -> None:
         self._study, self._lifted = study, lifted
         # number of failed trials after which `evaluate_block` skips the rest of a block
         self.of_block = None if lifted else BUDGET
-        self._succeeded: set[tuple[str, int]] = set()
+        self._succeeded = set(succeeded)  # panels and settings with an ok trial
         self._n_failed: Counter[tuple[str, int]] = Counter()
         self._spent: Counter[tuple[str, int]] = Counter()
         self._failed: dict[Block, set[int]] = {}
@@ -184,7 +184,7 @@ def execute(
 ) -> None:
     """Compute work until all is committed, after the loss of a worker in child processes; `check` may end the run."""
     with TasksInFlight(client, check) as in_flight:
-        window, budget = Window(client, cluster), Budget(works.study, allow_failures)
+        window, budget = Window(client, cluster), Budget(works.study, allow_failures, works.find_succeeded())
         try:
             _Driver(task, works, on_receipt, in_flight, window, budget, has_lost_worker).run()
         except BaseException:

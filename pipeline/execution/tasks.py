@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Security, Worker, WorkerPlugin
 
-from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, keep_ok
+from pipeline.blocks.evaluate import ENDED, FAILURES, Outcome, Status, keep_ok, keep_untried
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
@@ -125,7 +125,8 @@ def compute(
                 for k, outcome in zip(work.settings, computed, strict=True)
             }
             for k, outcome in outcomes.items():
-                commit.write(panel, work.block, panel.settings()[k], outcome)
+                kept = outcome if k not in before else keep_untried(before[k], outcome)
+                commit.write(panel, work.block, panel.settings()[k], kept)
             receipts.append(_receipt(panel, work, outcomes, time.perf_counter() - started))
     return receipts
 

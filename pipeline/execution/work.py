@@ -19,7 +19,7 @@ from pipeline.errors import ExecutionError, command
 from pipeline.store.commit import BlockWriter
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
-from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
+from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states, ok_trials
 from pipeline.store.sessions.records import last_number
 
 MOST_SAMPLES = 50  # cells per panel of which a block is computed first
@@ -89,7 +89,7 @@ class PendingWork:
         requested: Mapping[str, RequestedTrials] | None = None,
         first: Sequence[tuple[str, int]] = (),
     ) -> None:
-        self.study = study
+        self.study, self._store = study, store
         self.last_session = 0 if store is None else last_number(store.files)
         self._first = tuple(first)
         self._panels: dict[str, tuple[Panel, np.ndarray]] = {}  # with the states of all blocks, see `block_states`
@@ -99,6 +99,17 @@ class PendingWork:
                 np.full(shape, UNWRITTEN, np.uint8) if store is None else block_states(store, panel, retry, requested)
             )
             self._panels[panel.name] = panel, states
+
+    def find_succeeded(self) -> set[tuple[str, int]]:
+        """Return the panels and settings with an ok trial in the store."""
+        if self._store is None:
+            return set()
+        return {
+            (panel.name, k)
+            for panel, _ in self._panels.values()
+            for k, setting in enumerate(panel.settings())
+            if any(True for _ in ok_trials(self._store, panel, setting))
+        }
 
     @property
     def n_evaluations(self) -> int:

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from pipeline import Factor, Method, open_results, resume, run
-from pipeline.blocks.evaluate import Status
+from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
@@ -218,6 +219,18 @@ def test_allow_failures_computes_all_trials(tmp_path):
     counts = count_status(open_results(store)["p"].to_dataset())
     assert (counts[Status.OK], counts[Status.FAILED], counts[Status.PENDING]) == (300, 300, 0)
     assert "finished" in store.sessions[-1]
+
+
+@pytest.mark.parametrize("fails_everywhere", [True, False])
+def test_a_retry_keeps_stored_failures_and_counts_stored_successes(tmp_path, fails_everywhere):
+    study = failing(fails if fails_everywhere else fails_below(2), block_trials=150)
+    path = run(study, tmp_path / "s.zarr", allow_failures=True).url
+    stored = open_results(path)["p"].to_dataset().load()
+    n_sessions = len(ResultStore.open(path).sessions)
+    with pytest.raises(ExecutionError) if fails_everywhere else nullcontext():
+        resume(path, study=study, retry=FAILURES)
+    assert len(ResultStore.open(path).sessions) == n_sessions + 1
+    assert open_results(path)["p"].to_dataset().load().equals(stored)
 
 
 def test_success_in_another_cell_lifts_the_budget(tmp_path):

@@ -107,7 +107,13 @@ def test_coordinates_keep_their_chunks(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"trials": 2}, {"values": {"n": [4]}}, {"seed": 1}, {"values": {"n": [9, 4]}}, {"values": {"algorithm": ["plain"]}}],
+    [
+        {"trials": 2},
+        {"values": {"n": [4]}},
+        {"seed": 1},
+        {"values": {"n": [9, 4]}},
+        {"values": {"algorithm": ["plain"]}},
+    ],
 )
 def test_a_store_never_becomes_smaller(tmp_path, options):
     stored = {"trials": 3, "panels": ["means"], "values": {"n": [4, 9]}}
@@ -116,9 +122,10 @@ def test_a_store_never_becomes_smaller(tmp_path, options):
     options = stored | options | {"values": stored["values"] | options.get("values", {})}
     with Session.begin(store.url, {}) as session, pytest.raises(BadInputError, match="would be lost"):
         grow_store(store, session, STUDY.configure(**options))
-    assert file_stamps(tmp_path / "s.zarr").items() >= {
-        path: stamp for path, stamp in before.items() if ".dpstudies" not in str(path)
-    }.items()
+    assert (
+        file_stamps(tmp_path / "s.zarr").items()
+        >= {path: stamp for path, stamp in before.items() if ".dpstudies" not in str(path)}.items()
+    )
 
 
 def store_study():
