@@ -469,6 +469,17 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
 
 
+def includes(spec: Any, smaller: Any, name: str = "") -> bool:
+    """Return True if a spec has all trials, values and methods of a smaller one, in its order, and perhaps more."""
+    if isinstance(smaller, Mapping):
+        return all(key in spec and includes(spec[key], value, key) for key, value in smaller.items())
+    if isinstance(smaller, list):
+        return bool(spec[: len(smaller)] == smaller)
+    if name == "trials" and smaller is not None:
+        return bool(spec >= smaller)
+    return name == "code" or bool(spec == smaller)  # an accepted edit changes the hash of the code of a method
+
+
 def _by_panel(panels: Sequence[Panel], values: Mapping[str, tuple[Any, ...]]) -> dict[str, dict[str, tuple[Any, ...]]]:
     """Return factor -> panel with it -> values that the panel can take; raise BadInputError for one of no panel."""
     by_panel = {}

@@ -56,7 +56,7 @@ class PrecisionGoal:
 
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Return the state of each panel with trials."""
-        targets = resolve_target(self._target, study)
+        targets = resolve_target(self._target, study, trials)
         return {name: self._assess(store, targets[name], requested) for name, requested in trials.items()}
 
     def _assess(self, store: ResultStore, target: PanelTarget, requested: np.ndarray) -> Assessment:
@@ -257,7 +257,7 @@ class Reached:
     widest: str  # cell and setting with the largest ratio of error to bound
     precision: Precision  # of this cell and setting
     target: str  # of the run, as given
-    n_asked: int  # trials that were asked for, summed over cells and settings
+    n_asked: int  # trials that were asked for, summed over cells and settings that apply
     n_more: int  # further trials, summed likewise, after which every error is at most half the bound
 
     @property
@@ -273,11 +273,12 @@ class Reached:
 
 def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     """Return the precision of each panel in the target of the last run; an empty list if there was none."""
-    targets = [session["until"] for session in store.sessions if session.get("until", CLAIMS) != CLAIMS]
-    if not targets:
+    with_target = [session for session in store.sessions if session.get("until", CLAIMS) != CLAIMS]
+    if not with_target:
         return []
+    text, panels = with_target[-1]["until"], with_target[-1].get("panels", ())
     reached = []
-    for name, target in resolve_target(parse_target(targets[-1]), study).items():
+    for name, target in resolve_target(parse_target(text), study, panels).items():
         requested = requested_trials(store, target.panel)
         finite = {
             at: (n, precision)
@@ -294,5 +295,6 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
             for k in settings:
                 more[at, k] = max(more[at, k], extra)
         where = target.panel.describe(cell, item)
-        reached.append(Reached(name, where, widest, targets[-1], int(requested.sum()), int(more.sum())))
+        n_asked = int(requested[target.panel.applicable].sum())
+        reached.append(Reached(name, where, widest, text, n_asked, int(more.sum())))
     return reached

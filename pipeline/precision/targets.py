@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,10 +21,13 @@ CLAIMS = "claims"
 _FORM = re.compile(r"mcse\(\s*([^()]+?)\s*\)\s*<=\s*([^\s%]+)\s*(%?)")
 _DIFFERENCE = re.compile(r"(\w+)\[([^\[\]]+)\]\s*-\s*(\w+)\[([^\[\]]+)\]")
 _ALLOWED = "'mcse(NAME) <= BOUND', 'mcse(NAME[METHOD] - NAME[METHOD]) <= BOUND' or 'claims'"
-_N_GROUPS = 20  # groups of trials of the jackknife
+_FEWEST_GROUPS = 100  # of trials for the jackknife; with few, a run would stop at errors that are too small
 
 Estimate = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Estimates, standard errors, and minimum numbers of draws for such an error, one per position of the outputs."""
+"""Estimates, standard errors, and minimum numbers of draws for such an error, one per position of the outputs.
+
+A statistic with an axis has one per position and value of the axis, which varies fastest.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,10 @@ class PanelTarget:
         n_values = len(values) - np.count_nonzero(np.isnan(columns), axis=0)  # NaN pads ragged rows
         with about(f"panel {self.panel.name}"):
             estimates, errors, least = self._estimate(columns)
+        n_per_column = len(estimates) // columns.shape[1]  # estimates of a statistic with an axis
+        n_values = np.repeat(n_values, n_per_column)
         bounds = self.target.bound * (np.abs(estimates) if self.target.is_relative else np.ones(estimates.shape))
-        is_fixed = np.fmax.reduce(columns) == np.fmin.reduce(columns)
+        is_fixed = np.repeat(np.fmax.reduce(columns) == np.fmin.reduce(columns), n_per_column)
         is_certain = is_fixed & (bounds > 0) & (n_values > 1) & (not self.measure.is_event)
         minimum = np.where(n_values < len(values), MIN_TRIALS, 0)  # as many values as trials elsewhere
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -118,9 +123,13 @@ class PanelTarget:
         return Precision(int(n_values[at]), estimate, error, bound, ratio, is_constant)
 
 
-def resolve_target(target: Target, study: Study) -> dict[str, PanelTarget]:
-    """Return the target in each panel with trials; deterministic panels are exact and need none."""
-    targets = {panel.name: _in_panel(target, panel) for panel in study.panels if panel.trials is not None}
+def resolve_target(target: Target, study: Study, panels: Collection[str] = ()) -> dict[str, PanelTarget]:
+    """Return the target in each panel with trials, or in the named ones; deterministic panels are exact."""
+    targets = {
+        panel.name: _in_panel(target, panel)
+        for panel in study.panels
+        if panel.trials is not None and (not panels or panel.name in panels)
+    }
     measures = [measure.name for panel in study.panels for measure in panel.measures]
     if not targets and target.name not in measures:
         raise BadInputError(f"{unknown('measure or statistic', target.name, measures)}; or choose other panels")
@@ -191,8 +200,12 @@ def _estimate_quantile(probability: float, draws: np.ndarray) -> Estimate:
 
 
 def _jackknife(statistic: Statistic, draws: np.ndarray) -> Estimate:
-    """Return a declared statistic of columns, with the standard error of a jackknife over groups of trials."""
-    n_groups = min(_N_GROUPS, len(draws))
+    """Return a declared statistic of columns, with the standard error of a jackknife over groups of trials.
+
+    The number of groups increases with that of the trials, so that the relative error of the standard error, √(1/2
+    groups), decreases as `pipeline.precision.stopping` requires.
+    """
+    n_groups = min(max(_FEWEST_GROUPS, math.isqrt(len(draws))), len(draws))
     groups = np.arange(len(draws)) % n_groups
     parts = [draws, *(draws[groups != group] for group in range(n_groups))]
     values = [

@@ -310,8 +310,8 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
         _, alone = _pilot(study, target, cell, 1)
         needed, several = _pilot(study, target, cell, MIN_TRIALS)
         evaluations[cell] = sum(needed.values())
-        per_trial = max(0.0, several - alone) / (MIN_TRIALS - 1) / len(needed)
-        n_blocks = max(needed.values()) / panel.block_trials
+        per_trial = max(0.0, several - alone) / (MIN_TRIALS - 1) / max(1, len(needed))
+        n_blocks = max(needed.values(), default=0) / panel.block_trials
         seconds[cell] = max(0.0, at_first - alone) + n_blocks * alone + per_trial * evaluations[cell]
         for item, n_trials in needed.items():
             if n_trials > most:
@@ -321,12 +321,12 @@ def _forecast(study: Study, target: PanelTarget, budget: float) -> Forecast:
 
 
 def _pilot(study: Study, target: PanelTarget, cell: int, n_trials: int) -> tuple[dict[int, int], float]:
-    """Compute trials of a cell; return the trials that each setting needs, and the duration in seconds."""
+    """Compute trials of a cell; return the trials that each setting that applies needs, and the duration in seconds."""
     panel, n_block = target.panel, target.panel.block_trials
     runs = (range(start, min(start + n_block, n_trials)) for start in range(0, n_trials, n_block))
     seconds, blocks = zip(*(_evaluate(study, panel, cell, run, panel.settings()) for run in runs), strict=True)
     minimum = int(whole_blocks(panel, MIN_TRIALS))
-    needed = dict.fromkeys(range(len(panel.settings())), minimum)
+    needed = dict.fromkeys(np.flatnonzero(panel.applicable[cell]).tolist(), minimum)
     for item in target.items:
         if not panel.applicable[cell, list(item)].all():
             continue

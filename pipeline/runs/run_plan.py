@@ -144,6 +144,8 @@ def plan_extension(
         configured = configured.extended(source.load(), options.trials, options.values or {}, panels)
         if options.trials is not None:  # the panels ask for all trials from now on
             requested = {name: number for name, number in existing.requested.items() if panels and name not in panels}
+        elif existing.requested:
+            requested = {name: numbers.extended(configured.panel(name)) for name, numbers in existing.requested.items()}
     return RunPlan(source, configured, store, existing, options, requested)
 
 

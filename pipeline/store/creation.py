@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.declare.study import Study
+from pipeline.declare.study import Study, includes
 from pipeline.errors import BadInputError
 from pipeline.store.layout.template import root_attributes, write_template
 from pipeline.store.result_store import ResultStore
@@ -31,20 +31,9 @@ def grow_store(
 
     Raise BadInputError, before anything is written, for a study without some of the stored trials, values or methods.
     """
-    if not _has_all(study.spec(), store.spec):
+    if not includes(study.spec(), store.spec):
         raise BadInputError(
             f"the store {store.url} has trials, values or methods that are not asked for, and would be lost; choose "
             "another --store path, or extend the store"
         )
     return ResultStore(session.files, write_template(session.files, study, {**store.attributes, **(attributes or {})}))
-
-
-def _has_all(spec: Any, stored: Any, name: str = "") -> bool:
-    """Return True if a spec has all of a stored one: lists may be longer, mappings have more names, trials increase."""
-    if isinstance(stored, Mapping):
-        return all(key in spec and _has_all(spec[key], value, key) for key, value in stored.items())
-    if isinstance(stored, list):
-        return bool(spec[: len(stored)] == stored)
-    if name == "trials" and stored is not None:
-        return bool(spec >= stored)
-    return name == "code" or bool(spec == stored)  # an accepted edit changes the hash of the code of a method

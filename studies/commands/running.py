@@ -147,7 +147,7 @@ def _plan_until(configured: pipeline.Study, until: str) -> None:
             f"{n:,.0f}"
             for n in (panel_forecast.n_cells, panel_forecast.n_piloted, panel_forecast.evaluations, panel_forecast.most)
         )
-        equal = panel_forecast.n_cells * len(configured.panel(panel_forecast.panel).settings()) * panel_forecast.most
+        equal = int(configured.panel(panel_forecast.panel).applicable.sum()) * panel_forecast.most
         rows.append(
             (panel_forecast.panel, *counts, panel_forecast.widest, f"{panel_forecast.seconds:,.1f} s", f"{equal:,}")
         )

@@ -10,15 +10,17 @@ from typing import Any
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.claims import VERDICTS, Verdict
 from pipeline.declare.source import find_study
+from pipeline.declare.study import includes
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command, counted, verb
 from pipeline.precision.goals import Reached, reached_precision
 from pipeline.results.verdicts import judge_store
 from pipeline.runs.resolve import study_of
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import requested_trials
 from studies import MODULES, STUDIES
 from studies.claims import Summaries
-from studies.folders import configure, store_path
-from studies.report.summaries import State, load_summaries, summarised_state
+from studies.folders import SCALES, configure, store_path
+from studies.report.summaries import State, load_summaries, state_of
 from studies.styles import describe_audit, stored_audits
 from studies.tables import PageTable
 
@@ -44,26 +46,25 @@ class StudyResults:
     @cached_property
     def scale(self) -> str:
         """Scale of the store: "published", also with more trials or values; "quick"; or an empty string for others."""
-        declared = STUDIES.get(self.study.name)
-        kept = {panel.name: panel for panel in self.study.panels}
-        if declared is None or all(
-            (panel := kept.get(panel_of_study.name)) is not None
-            and panel.n_trials >= panel_of_study.n_trials
-            and len(panel.cells()) >= len(panel_of_study.cells())
-            for panel_of_study in declared.panels
-            if not panel_of_study.on_demand
+        declared, stored = STUDIES.get(self.study.name), self.study.spec()["panels"]
+        if declared is None:
+            return "published"
+        published, quick = (declared.configure(**configure(declared, scale), check=False) for scale in SCALES)
+        if includes(stored, published.spec()["panels"]) and not any(
+            (requested_trials(self.store, panel)[panel.applicable] < published.panel(panel.name).n_trials).any()
+            for panel in self.study.panels
+            if panel.name in self.store.requested and panel.name in published.spec()["panels"]
         ):
             return "published"
-        quick = declared.configure(**configure(declared, "quick"), check=False)
-        return "quick" if self.study.spec()["panels"] == quick.spec()["panels"] else ""
+        return "quick" if stored == quick.spec()["panels"] else ""
 
     @property
     def seconds(self) -> float:
-        """Wall time of the finished sessions."""
+        """Wall time of the sessions that ended, also of those that stopped before all was computed."""
         return sum(
-            (datetime.fromisoformat(session["finished"]) - datetime.fromisoformat(session["started"])).total_seconds()
+            (datetime.fromisoformat(end) - datetime.fromisoformat(session["started"])).total_seconds()
             for session in self.sessions
-            if "finished" in session
+            if (end := session.get("finished", session.get("ended")))
         )
 
 
@@ -88,7 +89,7 @@ def read_results(store: ResultStore, study: Study) -> StudyResults:
         for claim, finding in judge_store(study, store, summaries)
     ]
     reached = reached_precision(store, study)
-    return StudyResults(study, store, summaries, claims, summarised_state(summaries), reached, store.sessions)
+    return StudyResults(study, store, summaries, claims, state_of(store), reached, store.sessions)
 
 
 def read_registered(store: ResultStore, name: str) -> StudyResults:

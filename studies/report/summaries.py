@@ -15,7 +15,6 @@ from pipeline.results.verdicts import summarise_panel
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.scan.states import count_by_status
-from studies.claims import Summaries
 
 _ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in QUANTILES)
 
@@ -101,8 +100,3 @@ class State(NamedTuple):
 def state_of(store: ResultStore) -> State:
     """Count the evaluations of a store by status."""
     return State(*total_by_kind([count_by_status(store, panel) for panel in store.spec["panels"]]))
-
-
-def summarised_state(summaries: Summaries) -> State:
-    """Return the state of a store from its summaries."""
-    return State(*(sum(int(summary[name].sum()) for summary in summaries.values()) for name in State._fields))

@@ -178,7 +178,7 @@ def made(status, dims=("kind", "trial")):
 
 def test_trials_are_counted_once(ds):
     """A trial that fails in one setting counts as failed; other trials that are pending in one count as pending."""
-    posterior = to_arviz(made([[1, 2, 0, 1, 5], [1, 1, 2, 4, 5]])).posterior
+    posterior = to_arviz(made([[1, 2, 0, 1, 5, 1], [1, 1, 2, 4, 5, 6]])).posterior  # 6: not asked for
     assert [posterior.attrs[name] for name in ("n_ok", "n_failed", "n_pending")] == [1, 2, 1]
     assert posterior.sizes["draw"] == 1
 

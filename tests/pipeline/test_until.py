@@ -10,6 +10,7 @@ import xarray as xr
 
 from pipeline import (
     BadInputError,
+    Factor,
     Measure,
     Method,
     Status,
@@ -35,7 +36,7 @@ from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
-from tests.pipeline.helpers import read_arrays
+from tests.pipeline.helpers import make_study, read_arrays
 from tests.pipeline.precision_study import STUDY
 
 TARGET, COARSE = "mcse(x) <= 0.05", "mcse(x) <= 0.1"
@@ -152,6 +153,44 @@ def test_new_values_ask_for_all_trials_and_keep_the_others(tmp_path):
     assert (larger["n_asked"].sel(sd=0.2) == ds.sizes["trial"]).all()
     assert (larger["n_asked"].sel(sd=[0.5, 2.0]).values == ds["n_asked"].values).all()
     assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
+
+
+def test_a_new_factor_value_does_not_add_trials_of_methods_that_ignore_the_factor(tmp_path):
+    def shifted(data, setting, streams):
+        return {"x": data + setting["shift"]}
+
+    def plain(data, setting, streams):
+        return {"x": 10 * data}
+
+    shift = Factor("shift", (1.0, 2.0), "shift")
+    methods = Method("shifted", shifted, uses=("shift",)), Method("plain", plain)
+    study = make_study(*methods, method_factors=(shift,), trials=2000, block_trials=50)
+    path = run(study, tmp_path / "s.zarr", values={"shift": [1.0]}, until="mcse(x) <= 0.1").url
+    before = open_results(path)["p"].to_dataset().load()
+    assert before.n_asked.sel(algorithm="plain").item() > before.n_asked.sel(algorithm="shifted").item()
+    extend(path, study=study, values={"shift": [2.0]})
+    ds = open_results(path)["p"].to_dataset().load()
+    assert ds.sel(shift=[1.0]).equals(before)
+    assert (ds.n_asked.sel(algorithm="plain") == before.n_asked.sel(algorithm="plain").item()).all()
+    assert ds.n_asked.sel(algorithm="shifted", shift=2.0).item() == before.sizes["trial"]
+    assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
+
+
+def test_panels_without_the_measure_of_a_target_may_be_left_out(tmp_path):
+    def draw(name):
+        return lambda data, setting, streams: {name: data}
+
+    panels = [
+        replace(make_study(Method("m", draw(x)), measures=(Measure(x, "a number"),)).panels[0], name=f"with-{x}")
+        for x in ("x", "y")
+    ]
+    study = replace(make_study(Method("m", draw("x"))), panels=tuple(panels))
+    path = run(study, tmp_path / "s.zarr", trials=10).url
+    extend(path, study=study, until="mcse(x) <= 0.03", panels=["with-x"])
+    resume(path, study=study)
+    store = ResultStore.open(path)
+    (reached,) = goals.reached_precision(store, study.from_spec(store.spec))
+    assert (reached.panel, reached.precision.is_reached) == ("with-x", True)
 
 
 @pytest.mark.slow

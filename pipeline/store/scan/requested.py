@@ -65,9 +65,15 @@ class RequestedTrials:
 
     def by_setting(self, panel: Panel) -> np.ndarray:
         """Return `trials` with shape (cell, setting), for a panel of this or a larger grid."""
-        grid, axes = self.fitted(_shape(panel), panel.n_trials).trials, (slice(None),) * len(panel.factors)
-        of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
-        return np.stack([by_setting.reshape(len(panel.cells()), -1)[:, 0] for by_setting in of_settings], axis=1)
+        return _first_positions(panel, self.fitted(_shape(panel), panel.n_trials).trials)
+
+    def extended(self, panel: Panel) -> "RequestedTrials":
+        """Return the numbers of a panel with more values; settings with an old position keep theirs at all others.
+
+        A method that does not use a factor has one setting for all values of it, also for new ones.
+        """
+        fitted = self.fitted(_shape(panel), panel.n_trials)
+        return self.of_settings(panel, _first_positions(panel, fitted.trials), _first_positions(panel, fitted.stopped))
 
     def fitted(self, shape: Sequence[int], n_trials: int) -> "RequestedTrials":
         """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""
@@ -125,6 +131,13 @@ def record_requested(requested: Mapping[str, RequestedTrials]) -> dict[str, Any]
             for panel, numbers in requested.items()
         }
     }
+
+
+def _first_positions(panel: Panel, grid: np.ndarray) -> np.ndarray:
+    """Return the values of a grid of positions at the first one of each setting, shape (cell, setting)."""
+    axes = (slice(None),) * len(panel.factors)
+    of_settings = [grid[axes + setting_index(panel, setting)] for setting in panel.settings()]
+    return np.stack([positions.reshape(len(panel.cells()), -1)[:, 0] for positions in of_settings], axis=1)
 
 
 def _shape(panel: Panel) -> tuple[int, ...]:
