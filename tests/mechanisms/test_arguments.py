@@ -82,35 +82,17 @@ KINDS = {
     "rng": ("rng must be a numpy Generator for", (7, np.random.RandomState(1))),
 }
 KIND_OF = {
+    **{kind: kind for kind in KINDS},
     **dict.fromkeys(("n", "k", "n_threads", "size", "n_chains", "n_draws", "n_samples"), "integer"),
     **dict.fromkeys(("n_rows", "n_partitions", "n_values", "doublings", "n_steps", "count", "times"), "integer"),
     **dict.fromkeys(("num_samples", "n_releases"), "integer"),
     **dict.fromkeys(
         ("scale", "noise_scale", "noise_std", "sensitivity", "beta", "norm_bound", "rho", "mu"), "positive"
     ),
-    **dict.fromkeys(("inverse_temperature", "positive", "start"), "positive"),
-    **dict.fromkeys(("n_burn_in", "natural"), "natural"),
-    **dict.fromkeys(("number", "power", "share"), "number"),
-    **dict.fromkeys(("name", "family", "mechanism", "rule"), "name"),
-    **{
-        kind: kind
-        for kind in (
-            "epsilon",
-            "resolved",
-            "delta",
-            "delta_or_zero",
-            "order",
-            "coefficient",
-            "error_variance",
-            "dimension",
-            "prior",
-            "counts",
-            "array",
-            "relation",
-            "rng",
-            "rehearsal_seed",
-        )
-    },
+    **dict.fromkeys(("inverse_temperature", "start"), "positive"),
+    **dict.fromkeys(("power", "share"), "number"),
+    **dict.fromkeys(("family", "mechanism", "rule"), "name"),
+    "n_burn_in": "natural",
 }
 
 

@@ -137,8 +137,7 @@ def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
         pmf = np.exp(-rate * distance_of(inner) - k_norm_log_normaliser(k, rate))
         return np.append(pmf, 1 - pmf.sum())
 
-    assert_frequencies(frequencies, pmf(epsilon))
-    assert_rejects(assert_frequencies, frequencies, pmf(1.05 * epsilon))
+    assert_frequencies(frequencies, pmf(epsilon), wrong=pmf(1.05 * epsilon))
 
 
 @pytest.mark.parametrize("k", [10, 40])
@@ -209,23 +208,6 @@ def test_mean_equals_enumeration_of_the_lattice(counts, epsilon, distance):
     mechanism = k_norm_counts(np.ones(len(counts)), counts, epsilon)
     expected = enumerated_mean(counts, epsilon, distance)
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-5)  # the enumeration omits distant vectors
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected", "tolerance"),
-    [
-        ((34, 33, 33), 0.1451, 5e-5),
-        ((100, 100, 100), 0.0851, 5e-5),
-        ((80, 15, 5), 0.237, 5e-4),
-        ((150, 150, 150, 150), 0.0981, 5e-5),
-        ((60, 20, 15, 5), 0.312, 5e-4),
-        ((1528, 1307, 1342), 0.0230, 5e-5),
-    ],
-)
-def test_means_at_unit_epsilon(counts, expected, tolerance):
-    assert k_norm_counts(np.ones(len(counts)), counts, 1.0).expected_hellinger() == pytest.approx(
-        expected, abs=tolerance
-    )
 
 
 def test_ties_and_clipping_at_skewed_data():

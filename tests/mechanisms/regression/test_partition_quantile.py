@@ -16,7 +16,7 @@ from mechanisms.regression.partition_quantile import (
     window_distribution,
 )
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within, assert_rejects
+from tests.statistical import assert_mean_within
 
 SPLITS = {"quantile": (0.45, 0.45), "quantile-exact": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}
 
@@ -130,8 +130,7 @@ def test_released_means_have_laplace_noise_of_the_stated_scale():
             mean = one.clipped_mean(q[:, 0], found.centres[0], found.half_widths[0])
             noise.append((found.values[0] - mean) / (2 * found.half_widths[0] / (50 * 0.45)))
         assert stats.kstest(noise, stats.laplace.cdf).pvalue > 1e-6
-        assert_mean_within(np.abs(noise), 1.0)
-        assert_rejects(assert_mean_within, np.abs(noise), 2.0)
+        assert_mean_within(np.abs(noise), 1.0, wrong=2.0)
 
 
 def test_intervals_of_the_two_methods():
@@ -221,8 +220,7 @@ def test_miss_probability_of_a_search_that_ends_at_its_cap():
     capped = [search.release(rng, q, np.ones(10)).capped[0] for _ in range(4000)]
     stated = search.miss_probability()
     assert stated > 0.05
-    assert_mean_within(np.array(capped, dtype=float), stated)
-    assert_rejects(assert_mean_within, np.array(capped, dtype=float), 1.5 * stated)
+    assert_mean_within(np.array(capped, dtype=float), stated, wrong=1.5 * stated)
     assert method("quantile-noiseless").miss_probability() == 0.0
 
 
