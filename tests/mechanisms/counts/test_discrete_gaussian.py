@@ -224,13 +224,10 @@ def test_audited_delta_of_the_vectors_is_attained():
         ("tables must have at most", lambda: discrete_gaussian_counts(np.ones(100), [1] * 100, 1e4)),
         ("epsilon must be", lambda: calibrate_noise_std(0.0, 1e-6, 2)),
         ("delta must be", lambda: calibrate_noise_std(1.0, 0.0, 2)),
+        # noise beyond the limit of the exact profile
+        ("noise of at most 100,000 records, got .*; use larger values", lambda: calibrate_noise_std(1e-8, 1e-8, 3)),
+        ("noise of at most 100,000 records, got .*; use larger values", lambda: calibrate_noise_std(1e-6, 1e-12, 3)),
     ],
 )
 def test_invalid_input_raises(message, call):
     assert_refused(call, message)
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(1e-8, 1e-8), (1e-6, 1e-12)])
-def test_noise_beyond_the_limit_of_the_exact_profile_raises(epsilon, delta):
-    with pytest.raises(ValueError, match=r"noise of at most 100,000 records, got .*; use larger values"):
-        calibrate_noise_std(epsilon, delta, 3)

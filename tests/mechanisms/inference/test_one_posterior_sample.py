@@ -1,6 +1,7 @@
 """Tests of draws from tempered posteriors against mpmath, and of their privacy loss against density ratios."""
 
 import math
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -152,18 +153,10 @@ def test_only_published_form_is_over_dispersed():
     assert distances["ops-likelihood"] < 0.06
 
 
-@pytest.mark.parametrize(("arguments", "message"), [(("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")])
-def test_invalid_mechanisms_raise(arguments, message):
-    assert_refused(lambda: one_posterior_sampling(*arguments), message)
-
-
-@pytest.mark.parametrize("counts", [[-1], [11], [2.5], [[3]], [np.nan]])
-def test_invalid_counts_raise(counts):
-    with pytest.raises(ValueError, match="counts must be integers from 0 to 10"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(np.full((1, N_DRAWS), 0.5), counts)
-
-
-@pytest.mark.parametrize("uniforms", [np.full((1, 99), 0.5), np.full((1, N_DRAWS), 1.0), np.full((2, N_DRAWS), 0.5)])
-def test_invalid_uniforms_raise(uniforms):
-    with pytest.raises(ValueError, match=r"uniforms must be in \[0, 1\), of shape \(1, 100\)"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(uniforms, [3])
+def test_invalid_arguments_raise():
+    assert_refused(lambda: one_posterior_sampling("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")
+    draw, half = one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms, np.full((1, N_DRAWS), 0.5)
+    for counts in ([-1], [11], [2.5], [[3]], [np.nan]):
+        assert_refused(partial(draw, half, counts), "counts must be integers from 0 to 10")
+    for uniforms in (half[:, 1:], 2 * half, np.tile(half, (2, 1))):
+        assert_refused(partial(draw, uniforms, [3]), r"uniforms must be in \[0, 1\), of shape \(1, 100\)")
