@@ -429,18 +429,22 @@ def test_functions_that_left_the_package_have_successors(name):
 
 @pytest.mark.parametrize("name", INFERENCE_METHODS)
 def test_entries_of_inference_methods_fit_a_release(name):
-    """Methods that converge to the posterior have a mean near the release; samplers return chains as long as asked."""
+    """Methods that converge to the posterior have a mean near the release; samplers return reproducible chains."""
     entry, model, run = INFERENCE_METHODS[name], ReleaseModel("binomial", 200, Noise("laplace", 2.0)), {}
     if entry.is_sampler:
         run = {"n_chains": 2, "n_burn_in": 200, "n_draws": 300}
     if name in ("gibbs-collapsed", "gibbs-published", "naive-truncated"):
         model = ReleaseModel("exponential", 200, Noise("laplace", 0.05), (0.01, 4.0))
     assert entry.supports(model)
-    posterior = entry.fit(np.random.default_rng(1), model, (2.0, 2.0), [90.0], **run)
+    posterior, again, other = (
+        entry.fit(np.random.default_rng(seed), model, (2.0, 2.0), [90.0], **run) for seed in (1, 1, 2)
+    )
     assert isinstance(posterior, Posterior)
     assert isinstance(posterior, DrawnPosterior) == (entry.is_sampler or name.startswith("ops"))
     if entry.is_sampler:
         assert posterior.draws.shape == (2, 300)
+        np.testing.assert_array_equal(again.draws, posterior.draws)
+        assert not np.array_equal(other.draws, posterior.draws)
     expected = 0.45 if model.family == "binomial" else 2.15
     if name not in ("gibbs-published", "ops", "ops-likelihood"):
         np.testing.assert_allclose(np.ravel(posterior.mean()), expected, rtol=0.12)

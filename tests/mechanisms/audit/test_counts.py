@@ -257,9 +257,10 @@ def test_registered_mechanisms_satisfy_their_guarantee(name, prior, n, epsilon):
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("name", ["laplace", "geometric"])
-def test_loss_of_noise_equals_epsilon(name, k):
-    found = audit_counts(name, [1.0] * k, {2: 30, 3: 10, 4: 6}[k], epsilon=1.0)
-    assert found.epsilon == pytest.approx(1.0, rel=1e-9)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
+def test_loss_of_noise_equals_epsilon(name, k, epsilon):
+    found = audit_counts(name, [1.0] * k, {2: 30, 3: 10, 4: 6}[k], epsilon)
+    assert found.epsilon == pytest.approx(epsilon, rel=1e-9)
 
 
 @pytest.mark.parametrize(

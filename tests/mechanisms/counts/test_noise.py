@@ -101,13 +101,6 @@ def test_laplace_draws_are_reproducible():
     assert digest == "611e5407863f9f7331d5c636859651790d5a4c73f45e2c3218630ed9d4072353"
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_loss_of_geometric_noise_equals_epsilon_at_two_categories(epsilon):
-    n = 40
-    log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_pmf() for c in range(n + 1)])
-    assert np.abs(np.diff(log_pmf, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
-
-
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("scale", [1e-3, 2.0, 1e300])
 def test_extreme_uniforms_give_possible_counts(builder, scale):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms import Guarantee, Mechanism, audit_counts, geometric_counts
+from mechanisms import Guarantee, Mechanism, audit_counts
 from pipeline import open_results, run
 from studies import STUDIES
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_frequencies, assert_mean_within
+from tests.statistical import assert_mean_within
 
 PRIOR, COUNTS = np.ones(2), np.array([30, 20])
 
@@ -24,19 +24,6 @@ def sampled(scale=1.0):
         return np.stack([first, n - first], axis=1)
 
     return Mechanism("mine", "Mine.", sampler=sampler, guarantee=lambda epsilon, delta: Guarantee(epsilon, 0.0))
-
-
-@pytest.mark.slow
-def test_draws_have_the_distribution_of_the_sampler():
-    uniforms = np.random.default_rng(2).random((100_000, 1))
-    drawn = sampled().build(PRIOR, COUNTS, 1.0).from_uniforms(uniforms)
-    observed = np.bincount(drawn[:, 0], minlength=51)
-    assert_frequencies(observed, geometric_pmf(1.0), wrong=geometric_pmf(1.05))  # negative control: 5% more noise
-
-
-def geometric_pmf(scale):
-    release = geometric_counts(PRIOR, COUNTS, scale)
-    return np.exp(release.log_prob(np.stack([np.arange(51), 50 - np.arange(51)], axis=1)))
 
 
 @pytest.mark.slow

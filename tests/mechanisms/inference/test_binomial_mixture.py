@@ -10,7 +10,6 @@ from scipy import integrate, special, stats
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within
 
 
 def bayes_cdf(prior, n, y, noise_scale, theta):
@@ -69,13 +68,6 @@ def test_dropped_weight_is_below_stated_bound():
     weights = stats.betabinom.pmf(s, n, 10, 10) * np.exp(-np.abs(y - s) / noise_scale)
     dropped = np.setdiff1d(s, posterior.counts)
     assert weights[dropped].sum() / weights.sum() < (n + 1) * 1e-18
-
-
-def test_draws_follow_the_cdf():
-    posterior = binomial_mixture((2, 3), 30, 11.6, 3.0)
-    draws = posterior.sample(np.random.default_rng(5), size=20_000)
-    assert stats.kstest(draws, posterior.cdf).pvalue > 1e-6
-    assert_mean_within(draws, posterior.mean(), wrong=1.05 * posterior.mean())
 
 
 def largest_distance(n, epsilon, y):

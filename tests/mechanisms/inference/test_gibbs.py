@@ -273,13 +273,9 @@ def test_extreme_inputs_give_valid_parameters(family, prior, n, noisy, noise_sca
         assert np.allclose(draws.sum(axis=-1), 1, rtol=1e-12)
 
 
-def test_runs_are_reproducible_with_dispersed_starts():
-    def run(seed, **length):
-        return sample_gibbs(np.random.default_rng(seed), "binomial", (2, 2), 10**5, [3e4], 1000.0, **length)
-
-    assert np.array_equal(run(1, n_burn_in=3, n_draws=50), run(1, n_burn_in=3, n_draws=50))
-    assert not np.array_equal(run(1, n_burn_in=3, n_draws=50), run(2, n_burn_in=3, n_draws=50))
-    first = run(1, n_burn_in=0, n_draws=1, n_chains=400)[:, 0]
+def test_starts_of_chains_are_dispersed():
+    run, rng = {"n_burn_in": 0, "n_draws": 1, "n_chains": 400}, np.random.default_rng(1)
+    first = sample_gibbs(rng, "binomial", (2, 2), 10**5, [3e4], 1000.0, **run)[:, 0]
     assert 0.5 < first.std() / stats.beta(2, 2).std() < 1.1
 
 

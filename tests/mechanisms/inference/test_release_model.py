@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -74,17 +75,14 @@ def test_invalid_models_raise(arguments, message):
     assert_refused(lambda: ReleaseModel(*arguments), message)
 
 
-@pytest.mark.parametrize(
-    ("noise", "y", "message"),
-    [
+def test_invalid_releases_raise():
+    for noise, y, message in (
         (LAPLACE, [1.0, 2.0], "noisy_statistics must be finite, of shape"),
         (LAPLACE, [1.0, 2.0, math.nan], "noisy_statistics must be finite, of shape"),
         (Noise("geometric", 1.0), [1.0, 2.0, 0.5], "must be integers"),
         (Noise("k-norm", 1.0), [1.0, 2.0, 3.0], "must sum to n = 5"),
-    ],
-)
-def test_invalid_releases_raise(noise, y, message):
-    assert_refused(lambda: ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y), message)
+    ):
+        assert_refused(partial(ReleaseModel("multinomial", 5, noise).validate_release, (1, 1, 1), y), message)
 
 
 RESTRICTED = {

@@ -15,12 +15,13 @@ from tests.mechanisms.regression.scaled_records import coverage, gram_from, leas
 
 
 @pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
-def test_without_noise_it_is_least_squares(slopes):
+def test_without_noise_estimates_are_least_squares(slopes):
     rng = np.random.default_rng(1)
     u = records_of(rng, slopes=slopes)
     theta, variance, _ = least_squares(u)
-    found = NoisyDescent(len(slopes) + 1, 1e18, 1e-6).release(rng, u).estimate[0]
-    np.testing.assert_allclose(found, [*theta, variance], rtol=1e-5)
+    descent, ada = (kind(len(slopes) + 1, 1e18, 1e-6) for kind in (NoisyDescent, AdaSSP))
+    for found in (descent.release(rng, u).estimate, ada.estimate(ada.release(rng, gram_from(u)))):
+        np.testing.assert_allclose(found[0], [*theta, variance], rtol=1e-5)
 
 
 def test_clipped_sums_equal_those_of_numpy():
