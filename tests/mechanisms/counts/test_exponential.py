@@ -5,12 +5,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import gammaln
+from scipy import special
 
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
 from mechanisms.counts.exponential import _pick
 from tests.mechanisms.counts.constructors import exponential_mechanism
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
 CASES = [
@@ -25,22 +26,10 @@ CASES = [
 
 
 def plain_distribution(prior, counts, epsilon, sensitivity):
-    """Return the output distribution by the formula of P0, with a loop over the candidates."""
-    k, n = len(prior), sum(counts)
-
-    def log_beta(x):
-        return sum(float(gammaln(v)) for v in x) - float(gammaln(sum(x)))
-
-    truth = [a + c for a, c in zip(prior, counts, strict=True)]
-    weights, distances = [], []
-    for candidate in enumerate_candidates(n, k).tolist():
-        other = [a + c for a, c in zip(prior, candidate, strict=True)]
-        middle = [(x + y) / 2 for x, y in zip(truth, other, strict=True)]
-        affinity = math.exp(log_beta(middle) - (log_beta(truth) + log_beta(other)) / 2)
-        distance = 0.0 if candidate == list(counts) else math.sqrt(max(0.0, 1 - affinity))
-        distances.append(distance)
-        weights.append(math.exp(-epsilon * distance / (2 * sensitivity)))
-    return np.array(weights) / sum(weights), np.array(distances)
+    """Return the output distribution by the formula of P0, and the distances of the candidates."""
+    everything = Enumerated(prior, sum(counts))
+    distances = everything.distances[everything.datasets.tolist().index(list(counts))]
+    return special.softmax(-epsilon * distances / (2 * sensitivity)), distances
 
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)

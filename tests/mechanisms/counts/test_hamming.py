@@ -68,7 +68,7 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_tempera
 @pytest.mark.parametrize("counts", COUNTS)
 def test_draws_follow_the_distribution(counts, inverse_temperature):
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
-    draws = release.from_uniforms(np.random.default_rng(3).random((400_000, release.n_uniforms)))
+    draws = release.from_uniforms(np.random.default_rng(3).random((200_000, release.n_uniforms)))
     distribution = release.pmf()
     wrong = distribution * (1 + 0.05 * (-1.0) ** np.arange(distribution.size))
     assert_frequencies(frequencies_of(draws, release.n, release.k), distribution, wrong=wrong)

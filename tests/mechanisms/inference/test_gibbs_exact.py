@@ -9,9 +9,10 @@ from mechanisms.core.noise import Noise
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.inference.chains import assert_cdf
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.mechanisms.inference.test_gibbs import EXTREMES
-from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
+from tests.statistical import assert_frequencies, assert_rejects
 
 LAPLACE, GAUSSIAN = 1, 2
 
@@ -102,14 +103,6 @@ def test_split_of_invalid_odds_fails():
     table = special.gammaln(np.arange(1.0, 50.0))
     _, failures = splits(np.random.default_rng(1), 20.0, np.nan, 3.0, 0.0, False, LAPLACE, 1.0, table, 2)
     assert failures == 2
-
-
-def assert_cdf(draws, cdf, n_batches=60):
-    """Assert that chains, shape (n_chains, n_draws), agree with `cdf` at nine points within five standard errors."""
-    for level in np.linspace(0.1, 0.9, 9):
-        point = np.quantile(draws, level)
-        below = (draws <= point).reshape(len(draws) * n_batches, -1).mean(axis=1)
-        assert_mean_within(below, float(cdf(point)))
 
 
 BINOMIAL = {

@@ -14,6 +14,7 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
 from tests.mechanisms.refusals import assert_refused
+from tests.mechanisms.tables.test_enumeration import log_likelihood
 from tests.statistical import assert_mean_within
 
 GAUSS, LAPLACE, GEOMETRIC = Noise("gaussian", 1.5), Noise("laplace", 1.2), Noise("geometric", 1.2)
@@ -23,34 +24,9 @@ ADD = Neighbouring.ADD_OR_REMOVE_ONE
 ALPHA = np.array([0.5, 2.0, 1.5])
 
 
-def density(z, noise):
-    """Return the density, or probability, of noise by its definition."""
-    if noise.name == "gaussian":
-        return stats.norm.pdf(z, scale=noise.scale)
-    if noise.name == "laplace":
-        return stats.laplace.pdf(z, scale=noise.scale)
-    grid = np.arange(-200, 201)
-    weights = {"geometric": lambda x: np.exp(-np.abs(x) / noise.scale)}.get(
-        noise.name, lambda x: np.exp(-0.5 * (x / noise.scale) ** 2)
-    )
-    return weights(z) / weights(grid).sum()
-
-
 def likelihood(value, noise, seen, x):
     """Return the probability, or density, of one published value at each count x."""
-    if seen == "value" or (seen == "clipped" and value > 0) or (isinstance(seen, Suppressed) and not np.isnan(value)):
-        return 1.0 * (x == value) if noise is EXACT else density(value - x, noise)
-    half = seen.base / 2 if isinstance(seen, Rounded) else None
-    low, high = (-np.inf, 0.0) if half is None else (value - half, value + half)
-    low, high = (-np.inf, seen.threshold) if isinstance(seen, Suppressed) else (low, high)
-    if noise is EXACT:
-        return 1.0 * ((x >= low) & (x < high))
-    if noise.is_integer:  # ends are not multiples of one here, except for the threshold, which is excluded
-        y = np.arange(-150, 250)
-        inside = (y > low) & (y < high) if seen != "clipped" else y <= 0
-        return np.array([density(y[inside] - one, noise).sum() for one in x])
-    real = stats.norm(scale=noise.scale) if noise.name == "gaussian" else stats.laplace(scale=noise.scale)
-    return real.cdf(high - x) - real.cdf(low - x)
+    return np.exp([log_likelihood(value, noise, seen, one) for one in x.tolist()])
 
 
 def enumerate_counts(k, measured, log_prior, largest):

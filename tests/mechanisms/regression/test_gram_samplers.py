@@ -51,11 +51,11 @@ def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
     [
         ("normal-covariates", "laplace"),
         ("normal-covariates", "k-norm"),
-        ("noise-aware", "laplace"),
-        ("normal-covariates", "gaussian"),
         ("noise-aware", "gaussian"),
         ("data-augmentation", "laplace"),
-        ("data-augmentation", "gaussian"),
+        pytest.param("noise-aware", "laplace", marks=pytest.mark.exhaustive),
+        pytest.param("normal-covariates", "gaussian", marks=pytest.mark.exhaustive),
+        pytest.param("data-augmentation", "gaussian", marks=pytest.mark.exhaustive),
     ],
 )
 def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
@@ -79,7 +79,7 @@ def test_regressions_of_the_records_have_uniform_quantiles():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("p", "n"), [(2, 10), (3, 12)])
+@pytest.mark.parametrize(("p", "n"), [pytest.param(2, 10, marks=pytest.mark.exhaustive), (3, 12)])
 def test_posterior_without_noise_equals_importance_sampling(p, n):
     """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
     rng = np.random.default_rng(p)
