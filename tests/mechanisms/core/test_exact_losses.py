@@ -616,7 +616,7 @@ def random_right_mechanism(rng):
 @pytest.mark.slow
 def test_no_false_alarm_over_random_right_mechanisms():
     rng = np.random.default_rng(28)
-    for _ in range(1000):
+    for _ in range(500):
         logs, guarantee = random_right_mechanism(rng)
         found = audit_distributions(neighbours_of(logs), epsilons=[guarantee.epsilon])
         verdict = found.check(guarantee)

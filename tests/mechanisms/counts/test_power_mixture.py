@@ -213,7 +213,7 @@ def test_mean_of_many_candidates_equals_streaming(counts, inverse_temperature):
 def test_draws_agree_with_the_mean_beyond_enumeration(counts, inverse_temperature):
     """The draws agree with the series in their mean distance and in the frequency of outputs near the true counts."""
     mechanism = build(np.ones(counts.size), counts, inverse_temperature)
-    released = draws(mechanism, 200_000)
+    released = draws(mechanism, 100_000)
     np.testing.assert_array_equal(released.sum(axis=1), mechanism.n)
     assert_mean_within(distances(mechanism, released), mechanism.expected_hellinger())
     near = np.abs(released - counts).max(axis=1) <= 1

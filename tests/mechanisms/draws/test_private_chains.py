@@ -183,11 +183,11 @@ def test_conversions_are_on_the_safe_side(epsilon, delta):
 @pytest.mark.slow
 def test_effective_draws_equal_the_forecast(fraction):
     """With records at 0 the potential is quadratic; the variance of the mean of a chain gives its effective draws."""
-    n, beta, n_steps = 4, 0.5, 4000
+    n, beta, n_steps = 4, 0.5, 2000
     precision = n * beta
     step = fraction * 4 / (2 * precision + n / 4)
     chain = langevin_chain(n, beta, n_steps, step)
-    iterates = chain.sample(np.random.default_rng(2), np.zeros((n, 1)), np.zeros(n), n_chains=5500)[:, 1000:, 0]
+    iterates = chain.sample(np.random.default_rng(2), np.zeros((n, 1)), np.zeros(n), n_chains=5500)[:, 500:, 0]
     measured = iterates.var() / iterates.mean(axis=1).var()
     mu = math.sqrt(step * iterates.shape[1])
     assert measured == pytest.approx(forecast_draws(precision, mu, step), rel=0.1)  # 5 standard errors

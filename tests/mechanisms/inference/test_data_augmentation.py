@@ -19,7 +19,7 @@ from tests.mechanisms.inference.chains import assert_cdf, batch_means
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
-RUN = {"n_burn_in": 500, "n_draws": 30_000}
+RUN = {"n_burn_in": 500, "n_draws": 20_000}
 COUNTS = {
     "edge": ((1.0, 1.0), 30, Noise("laplace", 1.0), [0.0]),
     "geometric": ((0.5, 5.0), 20, Noise("geometric", 2.0), [-3.0]),

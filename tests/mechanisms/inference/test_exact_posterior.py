@@ -314,7 +314,7 @@ def test_posterior_that_takes_too_long_is_refused(monkeypatch, share):
     ],
 )
 def test_bounds_of_likelihoods_hold(family, outside):
-    prior_range = np.linspace(-12.0, 4.0, 40)
+    prior_range = np.linspace(-12.0, 4.0, 20)
     theta = np.exp(prior_range) if family == "exponential" else 2.0 * prior_range
     for scale in (0.01, 0.3, 5.0):
         model = ReleaseModel(family, 5, Noise("laplace", scale), bounds=(0.5, 3.0), outside=outside)

@@ -368,18 +368,6 @@ def test_unsupported_combinations_are_refused_in_one_line(message, changes):
     assert_refused(lambda: posterior_from_release(**arguments), message)
 
 
-@pytest.mark.slow
-def test_100_categories_of_a_million_records_take_a_second():
-    """K-norm noise at ε = 0.1: exact marginals of θ have means that agree with their draws."""
-    rng, n = np.random.default_rng(5), 1_000_000
-    counts = rng.multinomial(n, rng.dirichlet(np.ones(100)))
-    noise = Noise("k-norm", 20.0)
-    found = posterior_from_release(counts + noise.sample(rng, (100,)), "multinomial", np.ones(100), n=n, noise=noise)
-    assert found.method == "exact"
-    draws = found.sample(rng, 4_000)
-    assert np.all(np.abs(draws.mean(axis=0) - found.mean()) < 5 * found.std() / np.sqrt(4_000))
-
-
 @pytest.mark.parametrize(("y", "form", "likelihood"), [
     (3, RandomRounded(3), {1: 1, 2: 2, 3: 3, 4: 2, 5: 1}), (0, SmallRounded(5), {0: 5, 1: 4, 2: 3, 3: 2, 4: 1}),
 ])  # fmt: skip

@@ -91,7 +91,7 @@ def test_draws_lose_at_most_epsilon(name):
         direction = np.array([np.sign(changes(worst[:1], worst[1:])[0][upper])[1:]])
         middle = (gram.mean(axis=0)[upper][1:] * direction).sum()
         event = [lambda rows: (rows * direction).sum(axis=1) > middle + 2.0 * scale]
-        return sampled_bound(sample, 0, 1, 40_000, events=event).epsilon
+        return sampled_bound(sample, 0, 1, 20_000, events=event).epsilon
 
     assert bound(noise.scale) <= 1.0
     assert bound(noise.scale / 4) > 1.0

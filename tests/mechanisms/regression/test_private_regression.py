@@ -2,16 +2,13 @@
 
 import json
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
 
 from mechanisms.core.privacy import Guarantee
 from mechanisms.core.protocols import Posterior
-from mechanisms.regression import private_regression as regression_module
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
-from mechanisms.regression.gram_samplers import sample_gram
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal
 from tests.mechanisms.refusals import assert_refused
@@ -29,12 +26,6 @@ def table(n, seed=1):
 @pytest.fixture(scope="module")
 def posterior():
     return private_regression(*table(20_000), BOUNDS, 3.0, rehearsal_seed=1)
-
-
-@pytest.fixture
-def short_chains(monkeypatch):
-    """Make 2 chains of 500 draws instead of 4 of 1,000, which repeated fits do not need."""
-    monkeypatch.setattr(regression_module, "sample_gram", partial(sample_gram, n_chains=2, n_draws=500))
 
 
 def test_intervals_contain_the_coefficients(posterior):
@@ -81,26 +72,24 @@ def test_real_releases_state_their_guarantee():
 
 @pytest.mark.parametrize("n", [3_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_chains")
 def test_wide_ranges_do_not_bias_coefficients(n):
     """Ages fill 40 % of their range and incomes 25 %, off the centre; slopes of the conjugate prior were too small."""
     bounds, truth, covered = {"age": (0, 120), "income": (0, 200_000)}, np.array([20_000, 1_000, 3_000**2]), []
-    for trial in range(8):
+    for trial in range(6):
         rng = np.random.default_rng([20_261, trial])
         age = rng.uniform(20, 70, n)
         income = 20_000 + 1_000 * age + rng.normal(0, 3_000, n)
         low, high = private_regression(age, income, bounds, 1.0, rehearsal_seed=trial).interval()
         covered.append((low < truth) & (truth < high))
-    assert (np.sum(covered, axis=0) >= 4).all()  # with probability 1 − 3 × 2e-5 if each is covered with 0.95
+    assert (np.sum(covered, axis=0) >= 3).all()  # with probability 1 − 3 × 9e-5 if each is covered with 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "is_resolved"), [(1_000, False), (20_000, True)])
-@pytest.mark.usefixtures("short_chains")
 def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved):
     """The slope is 3.3 in scaled columns; a prior of slopes that does not depend on spreads covered 7 of 60."""
     bounds, truth, covered, resolved = {"x": (-0.45, 9.55), "y": (0, 3)}, np.array([1, 1, 0.04]), [], []
-    for trial in range(8):
+    for trial in range(6):
         rng = np.random.default_rng([20_262, trial])
         x = rng.uniform(0, 1, n)
         y = 1 + x + rng.normal(0, 0.2, n)
@@ -108,7 +97,7 @@ def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved)
         low, high = found.interval()
         covered.append((low < truth) & (truth < high))
         resolved.append(not found.unresolved_features)
-    assert (np.sum(covered, axis=0) >= 4).all()  # with probability 9e-3 if covered 7 of 60 times
+    assert (np.sum(covered, axis=0) >= 3).all()  # with probability 0.02 if covered 7 of 60 times
     assert np.mean(resolved) > 0.5 if is_resolved else np.mean(resolved) < 0.5
 
 

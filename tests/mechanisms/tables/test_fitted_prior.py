@@ -249,7 +249,7 @@ def log_evidence_by_convolution(values, noise, shape, mean):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [0.05, 0.5])
+@pytest.mark.parametrize("shape", [0.05, pytest.param(0.5, marks=pytest.mark.exhaustive)])
 def test_hundreds_of_sparse_leaves_below_a_measured_total_have_a_posterior(shape):
     """Tilts without the spikes at 0 were far from the total: posteriors were refused, and fits found a wrong prior."""
     rng = np.random.default_rng(4)

@@ -537,7 +537,7 @@ def _groups(seed: int, k: int, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (0, 2, 3))])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (0, 1, 3))])
 def test_groups_with_different_fitted_priors_have_a_posterior(seed):
     """Tilts have to suit the priors of all points of the grids, whose tails fall at different rates."""
     y, parents = _groups(seed, 3, 6)
@@ -548,7 +548,7 @@ def test_groups_with_different_fitted_priors_have_a_posterior(seed):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
 def test_groups_equal_the_mixture_over_pairs_of_priors():
-    y, parents = _groups(5, 2, 3)
+    y, parents = _groups(2, 2, 3)
     fitted, few = fit_prior(y, GAUSSIAN, parents, per_group=True), []
     for grid in fitted.grids:  # the most probable points
         best = np.argsort(grid.weights)[-4:]
