@@ -126,7 +126,6 @@ ROWS = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [0.9, 3.1, 5.0, 7.2], 
 GLM = m.glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
 RECORDS = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
 APPROXIMATION = laplace_approximation(*RECORDS, GLM)
-LEDGER = m.Ledger()
 HYPERPARAMETERS = {
     name: (1.0,) * (3 if model.is_vector else len(model.hyperparameters)) for name, model in MODELS.items()
 }
@@ -154,7 +153,7 @@ CALLS = {
     "pure_epsilon_for": (lambda epsilon: pure_epsilon_for(2.0, epsilon), valid("epsilon")),
     "concentrated_epsilon": (concentrated_epsilon, valid("delta", rho=0.1)),
     "approximate_epsilon": (lambda delta: m.approximate_epsilon([2.0], [0.1], delta), valid("delta")),
-    "Ledger.spend": (lambda times: LEDGER.spend(m.Guarantee(1.0), times), valid("times")),
+    "Ledger.spend": (lambda times: m.Ledger().spend(m.Guarantee(1.0), times), valid("times")),
     "balanced_counts": (m.balanced_counts, valid("n", "k")),
     "enumerate_candidates": (m.enumerate_candidates, valid("n", "k")),
     "posterior": (partial(m.posterior, counts=[1, 2]), valid("prior")),
@@ -446,6 +445,7 @@ def test_bad_values_are_refused_in_one_line(name, argument):
             continue
         text = assert_refused(lambda value=value: function(**valid | {argument: value}), message)
         assert len(text) < (300 if KIND_OF[argument] in ("integer", "natural") else 600)
+        assert KIND_OF[argument] != "positive" or argument in ("positive", "start") or argument in text
         if argument == "array":  # of private numbers
             assert not any(digit in text for digit in "123")
 

@@ -16,6 +16,7 @@ from mechanisms.core.divergences import hockey_stick_bound, renyi_bound, renyi_d
 from mechanisms.core.exact_losses import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 from mechanisms.counts.mechanism import CountRelease, Mechanism
+from tests.mechanisms.divergences import hockey_stick
 from tests.mechanisms.refusals import assert_refused
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
@@ -30,10 +31,6 @@ def plain_loss(p, q):
             continue
         worst = max(worst, math.inf if a == 0 or b == 0 else abs(math.log(a) - math.log(b)))
     return worst
-
-
-def plain_hockey_stick(p, q, epsilon):
-    return math.fsum(max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(p, q, strict=True))
 
 
 def plain_renyi(p, q, order):
@@ -55,7 +52,7 @@ def plain_audit(table, pairs):
     both = [(table[i], table[j]) for i, j in pairs] + [(table[j], table[i]) for i, j in pairs]
     return (
         max(plain_loss(p, q) for p, q in both),
-        [max(plain_hockey_stick(p, q, e) for p, q in both) for e in EPSILONS],
+        [max(hockey_stick(p, q, e) for p, q in both) for e in EPSILONS],
         [max(plain_renyi(p, q, order) for p, q in both) for order in ORDERS],
     )
 
@@ -271,7 +268,7 @@ def test_divergences_are_within_the_pruning_bounds(ratios, weights, epsilon, ord
 def test_pruning_bounds_are_attained_by_two_outputs():
     p, q = [0.7, 0.3], [0.2, 0.8]
     up, down = math.log(3.5), math.log(8 / 3)
-    assert hockey_stick_bound(up, down, 0.4) == pytest.approx(plain_hockey_stick(p, q, 0.4), rel=1e-12)
+    assert hockey_stick_bound(up, down, 0.4) == pytest.approx(hockey_stick(p, q, 0.4), rel=1e-12)
     for order in ORDERS:
         assert renyi_bound(up, down, order) == pytest.approx(plain_renyi(p, q, order), rel=1e-12)
 
@@ -502,52 +499,42 @@ def leaking(logs, probability):
     return np.logaddexp(math.log1p(-probability) + logs, np.where(np.eye(len(logs)), math.log(probability), -np.inf))
 
 
-def wrong_mechanism(defect, n=12):
-    """Return the log probabilities of a mechanism for one count that is stated to be 1-DP and is not."""
-    right, r = geometric_logs(n, 1.0), np.arange(n + 1)
-    table, away = np.exp(right), np.abs(r - r[:, None])
-    if defect == "noise 1 % too small":
-        return geometric_logs(n, 1.01)
-    if defect == "leak of 1e-9":  # the loss changes where it is 1 already
-        return leaking(right, 1e-9)
-    if defect == "support depends on the data":
-        table = np.where(away <= 5, table, 0.0)
-    elif defect == "tail of 1e-5 truncated":
-        table = np.where(away < n, table, 0.0)
-    elif defect == "projection uses the data":  # releases above the count are rounded to the nearest even count
-        for row in range(n + 1):
-            above = r > row
-            even = np.bincount(r[above] // 2 * 2, table[row, above], n + 1)
-            table[row] = np.where(above, 0.0, table[row]) + even
-    elif defect == "sentinel":
-        return np.concatenate([geometric_logs(n, 2.0), np.full((n + 1, 1), -1e16)], axis=1)
-    elif defect == "sentinel for an impossible output":
-        table = np.where(away <= 5, table, 0.0)
-        return np.where(table > 0, np.log(np.maximum(table, 1e-300) / table.sum(axis=1, keepdims=True)), -1e16)
+def log_table(table):
     with np.errstate(divide="ignore"):
         return np.log(table / table.sum(axis=1, keepdims=True))
 
 
-DEFECTS = [
-    "noise 1 % too small",
-    "leak of 1e-9",
-    "support depends on the data",
-    "tail of 1e-5 truncated",
-    "projection uses the data",
-    "sentinel",
-    "sentinel for an impossible output",
-]
+def projected_by_the_data(table):
+    """Return a table in which releases above the true count, the row, are rounded to the nearest even count."""
+    counts, projected = np.arange(len(table)), np.tril(table)
+    for row in range(len(table)):
+        above = counts > row
+        projected[row] += np.bincount(counts[above] // 2 * 2, table[row, above], len(table))
+    return projected
+
+
+RIGHT = geometric_logs(12, 1.0)
+AWAY = np.abs(np.subtract.outer(np.arange(13), np.arange(13)))
+DEFECTS = {  # log probabilities of mechanisms for one count that are stated to be 1-DP and are not
+    "noise 1 % too small": geometric_logs(12, 1.01),
+    "leak of 1e-9": leaking(RIGHT, 1e-9),  # the loss changes where it is 1 already
+    "support depends on the data": log_table(np.where(AWAY <= 5, np.exp(RIGHT), 0.0)),
+    "tail of 1e-5 truncated": log_table(np.where(AWAY < 12, np.exp(RIGHT), 0.0)),
+    "projection uses the data": log_table(projected_by_the_data(np.exp(RIGHT))),
+    "sentinel": np.concatenate([geometric_logs(12, 2.0), np.full((13, 1), -1e16)], axis=1),
+    "sentinel for an impossible output": np.maximum(log_table(np.where(AWAY <= 5, np.exp(RIGHT), 0.0)), -1e16),
+}
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_audit_finds_each_defect_in_both_orders_of_neighbours(defect, reverse):
-    logs = wrong_mechanism(defect)
+    logs = DEFECTS[defect]
     found = audit_distributions(neighbours_of(logs[::-1] if reverse else logs), orders=[1e6])
     assert not found.check(Guarantee(1.0)).holds
     if defect != "leak of 1e-9":  # the divergence tends to the pure loss, and differs from it by 1e-6
         assert not found.check(RenyiGuarantee(1e6, 1.0)).holds
-    right = audit_distributions(neighbours_of(geometric_logs(12, 1.0)), orders=[1e6])
+    right = audit_distributions(neighbours_of(RIGHT), orders=[1e6])
     assert right.check(Guarantee(1.0)).holds
     assert right.check(RenyiGuarantee(1e6, 1.0)).holds
 

@@ -25,14 +25,8 @@ from mechanisms.draws.langevin import (
 )
 from mechanisms.draws.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.draws.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
+from tests.mechanisms.divergences import gaussian_delta
 from tests.mechanisms.refusals import assert_refused
-
-
-def gaussian_delta(mu, epsilon):
-    """Return δ(ε) of μ-GDP by the closed form."""
-    first, second = stats.norm.logcdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
-    return math.exp(first) - math.exp(epsilon + second)
-
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
 

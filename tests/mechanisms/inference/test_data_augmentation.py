@@ -95,15 +95,10 @@ MANY = {
     "poisson": ((3.0, 2.0), (1, 3), [11.0]),
     "normal": ((1.0, 4.0), (-1.0, 2.0), [9.0]),
     "normal-unknown-variance": ((0.5, 1.0, 3.0, 2.0), (-1.0, 2.0), [5.0, 11.0]),
+    "weak": ((0.5, 1.0, 1.5, 0.8, 0.7), (-1.0, 2.0), [5.0, 11.0]),
 }
-
-
 RANGES = {"exponential": (2.0, 5.0), "poisson": (0.5, 2.0), "normal": (-1.0, 2.0)}
-RANGES["normal-unknown-variance"] = ((-1.0, 0.2), (2.0, 2.25))
-
-
-MANY["weak"] = ((0.5, 1.0, 1.5, 0.8, 0.7), *MANY["normal-unknown-variance"][1:])
-RANGES["weak"] = RANGES["normal-unknown-variance"]
+RANGES |= dict.fromkeys(("normal-unknown-variance", "weak"), ((-1.0, 0.2), (2.0, 2.25)))
 
 
 @pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=pytest.mark.slow)])
