@@ -8,9 +8,10 @@ from tests.statistical import assert_frequencies, assert_mean_within
 
 def test_mean_accepts_correct_samples_and_rejects_five_percent_error():
     samples = np.random.default_rng(1).exponential(size=40_000)
-    assert_mean_within(samples, 1.0)
-    with pytest.raises(AssertionError, match="not within"):
-        assert_mean_within(samples, 1.05)
+    assert_mean_within(samples, 1.0, wrong=1.05)
+    for expected, wrong, message in ((1.05, None, "not within"), (1.0, 1.001, "DID NOT RAISE")):
+        with pytest.raises((AssertionError, pytest.fail.Exception), match=message):
+            assert_mean_within(samples, expected, wrong=wrong)
 
 
 def test_mean_of_few_samples_raises():
@@ -22,10 +23,12 @@ def test_frequencies_accept_correct_counts_and_reject_five_percent_error():
     distribution = np.array([0.5, 0.3, 0.15, 0.05, 1e-7, 0.0])
     distribution /= distribution.sum()
     counts = np.random.default_rng(2).multinomial(400_000, distribution)
-    assert_frequencies(counts, distribution)
     wrong = distribution * [1.05, 1, 1, 1, 1, 1]
+    assert_frequencies(counts, distribution, wrong=wrong)
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(counts, wrong / wrong.sum())
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        assert_frequencies(counts, distribution, wrong=2 * distribution)
 
 
 def test_frequencies_reject_outcomes_of_probability_zero():

@@ -56,62 +56,66 @@ NOT_POSITIVE = (*NO_NUMBER, None, 0, -1.0, math.inf, 10**400)
 NO_DELTA = (*NO_NUMBER, None, 1, -0.1, -1e-9, 1.5)
 NO_ORDER = (*NO_NUMBER, None, 0.999, 0, -2.0, math.inf)
 
-# Kind: (text of the error, bad values).
+# Kind: (text of the error, bad values, a valid value).
 KINDS = {
-    "integer": (r"must be an integer >= \d+, got", (*NO_INTEGER, 0)),
-    "natural": (r"must be an integer >= \d+, got", NO_INTEGER),
-    "number": (r"must .*, got .*; ", NO_REAL),
-    "error_variance": (r"must .*, got .*; ", (*NO_REAL, [])),
-    "dimension": ("x must have 1 or 2 dimensions, got", (*NO_REAL, np.arange(99.0), 0, 3)),
-    "coefficient": ("coefficient must be in (0, 1], got", (*NO_NUMBER, None, 0, 1.5)),
-    "positive": ("must be .*finite.*> 0, got", NOT_POSITIVE),
-    "epsilon": (r"epsilon must be (a finite number > 0|in \[1e-100, 1e100\]), got", (*NOT_POSITIVE, 1e-101, 1.1e100)),
-    "resolved": ("epsilon must be (a finite number > 0|>= 1e-08)", (*NOT_POSITIVE, 1e-17, 0.999 * SMALLEST_EPSILON)),
-    "delta": (r"delta must be in \(0, 1\), got", (*NO_DELTA, 0)),
-    "delta_or_zero": (r"delta must be in \(0, 1\), got", NO_DELTA),
-    "order": ("order must be a finite number >= 1, got", NO_ORDER),
-    "prior": ("prior must", (*NO_ARRAY, 1.0, [1.0], [[1.0, 1.0]], [1, 0], [1, -1], [1, math.nan], [math.inf, 1])),
+    "integer": (r"must be an integer >= \d+, got", (*NO_INTEGER, 0), 3),
+    "natural": (r"must be an integer >= \d+, got", NO_INTEGER, 3),
+    "number": (r"must .*, got .*; ", NO_REAL, 1.0),
+    "error_variance": (r"must .*, got .*; ", (*NO_REAL, []), 1.0),
+    "dimension": ("x must have 1 or 2 dimensions, got", (*NO_REAL, np.arange(99.0), 0, 3), 1),
+    "coefficient": ("coefficient must be in (0, 1], got", (*NO_NUMBER, None, 0, 1.5), 1.0),
+    "positive": ("must be .*finite.*> 0, got", NOT_POSITIVE, 1.0),
+    "epsilon": (
+        r"epsilon must be (a finite number > 0|in \[1e-100, 1e100\]), got",
+        (*NOT_POSITIVE, 1e-101, 1.1e100),
+        1.0,
+    ),
+    "resolved": (
+        "epsilon must be (a finite number > 0|>= 1e-08)",
+        (*NOT_POSITIVE, 1e-17, 0.999 * SMALLEST_EPSILON),
+        1.0,
+    ),
+    "delta": (r"delta must be in \(0, 1\), got", (*NO_DELTA, 0), 0.5),
+    "delta_or_zero": (r"delta must be in \(0, 1\), got", NO_DELTA, 0.5),
+    "order": ("order must be a finite number >= 1, got", NO_ORDER, 2.0),
+    "prior": (
+        "prior must",
+        (*NO_ARRAY, 1.0, [1.0], [[1.0, 1.0]], [1, 0], [1, -1], [1, math.nan], [math.inf, 1]),
+        [1, 1],
+    ),
     "counts": (
         "counts must",
         (*NO_ARRAY, [3], [3, -1], [2.5, 2.5], [math.nan, 5], [math.inf, 5], [1e300, 5], [0, 0], "ab"),
+        [1, 2],
     ),
-    "array": ("must be an array of real numbers, got", (*NO_ARRAY, np.ma.array([1.0, 2.0], mask=[0, 1]))),
-    "relation": ("relation must be a Neighbouring, got .*; look up names", ("replace-one", "add-remove", None)),
-    "name": (r"must be one of \w.*, got ", ("unknown", 3, None)),
-    "rehearsal_seed": ("rehearsal_seed must be an integer >= 0", ("a", -1, 1.5, math.nan, True, [1])),
-    "rng": ("rng must be a numpy Generator for", (7, np.random.RandomState(1))),
+    "array": ("must be an array of real numbers, got", (*NO_ARRAY, np.ma.array([1.0, 2.0], mask=[0, 1])), [1, 2]),
+    "relation": (
+        "relation must be a Neighbouring, got .*; look up names",
+        ("replace-one", "add-remove", None),
+        m.Neighbouring.REPLACE_ONE,
+    ),
+    "name": (r"must be one of \w.*, got ", ("unknown", 3, None), "laplace"),
+    "rehearsal_seed": ("rehearsal_seed must be an integer >= 0", ("a", -1, 1.5, math.nan, True, [1]), 3),
+    "rng": ("rng must be a numpy Generator for", (7, np.random.RandomState(1)), RNG),
 }
 KIND_OF = {
+    **{kind: kind for kind in KINDS},
     **dict.fromkeys(("n", "k", "n_threads", "size", "n_chains", "n_draws", "n_samples"), "integer"),
     **dict.fromkeys(("n_rows", "n_partitions", "n_values", "doublings", "n_steps", "count", "times"), "integer"),
     **dict.fromkeys(("num_samples", "n_releases"), "integer"),
     **dict.fromkeys(
         ("scale", "noise_scale", "noise_std", "sensitivity", "beta", "norm_bound", "rho", "mu"), "positive"
     ),
-    **dict.fromkeys(("inverse_temperature", "positive", "start"), "positive"),
-    **dict.fromkeys(("n_burn_in", "natural"), "natural"),
-    **dict.fromkeys(("number", "power", "share"), "number"),
-    **dict.fromkeys(("name", "family", "mechanism", "rule"), "name"),
-    **{
-        kind: kind
-        for kind in (
-            "epsilon",
-            "resolved",
-            "delta",
-            "delta_or_zero",
-            "order",
-            "coefficient",
-            "error_variance",
-            "dimension",
-            "prior",
-            "counts",
-            "array",
-            "relation",
-            "rng",
-            "rehearsal_seed",
-        )
-    },
+    **dict.fromkeys(("inverse_temperature", "start"), "positive"),
+    **dict.fromkeys(("power", "share"), "number"),
+    **dict.fromkeys(("family", "mechanism", "rule"), "name"),
+    "n_burn_in": "natural",
 }
+
+
+def valid(*names, **others):
+    """Return arguments with the valid values of their kinds, and others."""
+    return {name: KINDS[KIND_OF[name]][2] for name in names} | others
 
 
 def replaced(values, place, value):
@@ -122,7 +126,6 @@ ROWS = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [0.9, 3.1, 5.0, 7.2], 
 GLM = m.glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
 RECORDS = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
 APPROXIMATION = laplace_approximation(*RECORDS, GLM)
-LEDGER = m.Ledger()
 HYPERPARAMETERS = {
     name: (1.0,) * (3 if model.is_vector else len(model.hyperparameters)) for name, model in MODELS.items()
 }
@@ -137,190 +140,159 @@ def steps(n):
 
 # Name: (function, valid arguments). Integers are 3, or larger numbers, whose results for 3.0 and 3 are equal.
 CALLS = {
-    "Guarantee": (m.Guarantee, {"epsilon": 1.0, "relation": m.Neighbouring.REPLACE_ONE}),
-    "Guarantee, delta": (lambda delta_or_zero: m.Guarantee(1.0, delta_or_zero), {"delta_or_zero": 0.5}),
-    "RenyiGuarantee": (m.RenyiGuarantee, {"order": 2.0, "epsilon": 1.0, "relation": m.Neighbouring.REPLACE_ONE}),
-    "ConcentratedGuarantee": (m.ConcentratedGuarantee, {"rho": 0.5, "relation": m.Neighbouring.REPLACE_ONE}),
-    "Noise": (m.Noise, {"name": "laplace", "scale": 1.0}),
-    "Noise.guarantee": (lambda sensitivity: LAPLACE.guarantee(sensitivity), {"sensitivity": 1.0}),
-    "calibrated_noise": (partial(m.calibrated_noise, loss=1.0), {"name": "laplace", "sensitivity": 1.0}),
-    "calibrated_noise, epsilon": (lambda epsilon: m.calibrated_noise("laplace", 1.0, epsilon), {"epsilon": 1.0}),
-    "calibrated_noise, rho": (lambda rho: m.calibrated_noise("gaussian", 1.0, rho), {"rho": 0.5}),
-    "pure_renyi": (partial(pure_renyi, order=2.0), {"epsilon": 1.0}),
-    "pure_epsilon_for": (lambda epsilon: pure_epsilon_for(2.0, epsilon), {"epsilon": 1.0}),
-    "concentrated_epsilon": (concentrated_epsilon, {"rho": 0.1, "delta": 0.5}),
-    "approximate_epsilon": (lambda delta: m.approximate_epsilon([2.0], [0.1], delta), {"delta": 0.5}),
-    "Ledger.spend": (lambda times: LEDGER.spend(m.Guarantee(1.0), times), {"times": 3}),
-    "balanced_counts": (m.balanced_counts, {"n": 3, "k": 3}),
-    "enumerate_candidates": (m.enumerate_candidates, {"n": 3, "k": 3}),
-    "posterior": (partial(m.posterior, counts=[1, 2]), {"prior": [1, 1]}),
-    "validate_prior": (validate_prior, {"prior": [1, 1]}),
-    "validate_counts": (validate_counts, {"counts": [1, 2]}),
-    "validate_size": (validate_size, {"n": 3}),
+    "Guarantee": (m.Guarantee, valid("epsilon", "relation")),
+    "Guarantee, delta": (lambda delta_or_zero: m.Guarantee(1.0, delta_or_zero), valid("delta_or_zero")),
+    "RenyiGuarantee": (m.RenyiGuarantee, valid("order", "epsilon", "relation")),
+    "ConcentratedGuarantee": (m.ConcentratedGuarantee, valid("relation", rho=0.5)),
+    "Noise": (m.Noise, valid("name", "scale")),
+    "Noise.guarantee": (lambda sensitivity: LAPLACE.guarantee(sensitivity), valid("sensitivity")),
+    "calibrated_noise": (partial(m.calibrated_noise, loss=1.0), valid("name", "sensitivity")),
+    "calibrated_noise, epsilon": (lambda epsilon: m.calibrated_noise("laplace", 1.0, epsilon), valid("epsilon")),
+    "calibrated_noise, rho": (lambda rho: m.calibrated_noise("gaussian", 1.0, rho), valid(rho=0.5)),
+    "pure_renyi": (partial(pure_renyi, order=2.0), valid("epsilon")),
+    "pure_epsilon_for": (lambda epsilon: pure_epsilon_for(2.0, epsilon), valid("epsilon")),
+    "concentrated_epsilon": (concentrated_epsilon, valid("delta", rho=0.1)),
+    "approximate_epsilon": (lambda delta: m.approximate_epsilon([2.0], [0.1], delta), valid("delta")),
+    "Ledger.spend": (lambda times: m.Ledger().spend(m.Guarantee(1.0), times), valid("times")),
+    "balanced_counts": (m.balanced_counts, valid("n", "k")),
+    "enumerate_candidates": (m.enumerate_candidates, valid("n", "k")),
+    "posterior": (partial(m.posterior, counts=[1, 2]), valid("prior")),
+    "validate_prior": (validate_prior, valid("prior")),
+    "validate_counts": (validate_counts, valid("counts")),
+    "validate_size": (validate_size, valid("n")),
     "validate": (
         lambda resolved, delta=None, **how: validate(epsilon=resolved, delta=delta, **how),
-        {"prior": [1.0, 1.0], "counts": [3, 2], "resolved": 1.0, "delta": 0.5},
+        valid("resolved", "delta", prior=[1.0, 1.0], counts=[3, 2]),
     ),
     "audit_counts": (
         lambda resolved=1.0, **how: m.audit_counts(epsilon=resolved, **how).epsilon,
-        {"mechanism": "geometric", "prior": [1, 1], "n": 3, "resolved": 1.0, "delta": 0.5, "n_threads": 3}
-        | {"relation": m.Neighbouring.REPLACE_ONE},
+        valid("prior", "n", "resolved", "delta", "n_threads", "relation", mechanism="geometric"),
     ),
     "count_distributions": (
         lambda resolved, **how: count_distributions(epsilon=resolved, **how).outputs,
-        {"mechanism": "geometric", "prior": [1, 1], "n": 3, "resolved": 1.0, "delta": 0.5},
+        valid("prior", "n", "resolved", "delta", mechanism="geometric"),
     ),
-    "require_auditable": (lambda n: require_auditable(n, [1.0, 1.0]), {"n": 3}),
-    "audit_sums": (
-        lambda **how: m.audit_sums(noise_scale=1.0, **how).epsilon,
-        {"family": "binomial", "relation": m.Neighbouring.REPLACE_ONE},
-    ),
-    "Mechanism.stated": (
-        lambda relation: MECHANISMS["geometric"].stated(1.0, relation=relation),
-        {"relation": m.Neighbouring.REPLACE_ONE},
-    ),
-    "Family.sensitivity": (
-        lambda relation: MODELS["normal"].sensitivity((-1.0, 1.0), relation),
-        {"relation": m.Neighbouring.REPLACE_ONE},
-    ),
+    "require_auditable": (lambda n: require_auditable(n, [1.0, 1.0]), valid("n")),
+    "audit_sums": (lambda **how: m.audit_sums(noise_scale=1.0, **how).epsilon, valid("relation", family="binomial")),
+    "Mechanism.stated": (lambda relation: MECHANISMS["geometric"].stated(1.0, relation=relation), valid("relation")),
+    "Family.sensitivity": (lambda relation: MODELS["normal"].sensitivity((-1.0, 1.0), relation), valid("relation")),
     "sampled_bound": (
         lambda n_samples: m.sampled_bound(lambda data, size: np.zeros(size), 0, 1, n_samples).n_samples,
-        {"n_samples": 300},
+        valid(n_samples=300),
     ),
     **{
         f"{name}.{call.__name__}": (
             lambda resolved, delta=None, call=call, **how: call(epsilon=resolved, delta=delta, **how),
-            {"prior": [1.0, 1.0], "counts": [3, 2], "resolved": 1.0, "delta": 0.5},
+            valid("resolved", "delta", prior=[1.0, 1.0], counts=[3, 2]),
         )
         for name, mechanism in MECHANISMS.items()
         for call in (mechanism.build, mechanism.validate)
     },
-    "laplace_counts": (m.laplace_counts, {"prior": [1, 1], "counts": [1, 2], "noise_scale": 1.0}),
-    "geometric_counts": (m.geometric_counts, {"prior": [1, 1], "counts": [1, 2], "noise_scale": 1.0}),
+    "laplace_counts": (m.laplace_counts, valid("prior", "counts", "noise_scale")),
+    "geometric_counts": (m.geometric_counts, valid("prior", "counts", "noise_scale")),
     "CountRelease.sample": (
         lambda natural: m.geometric_counts([1, 1], [1, 2], 1.0).sample(RNG, natural).shape,
-        {"natural": 3},
+        valid("natural"),
     ),
-    "LatticeGaussianNoise": (lambda noise_std: LatticeGaussianNoise(2, noise_std), {"noise_std": 0.5}),
-    "bound_scale": (
-        lambda prior, n, resolved: bound_scale(prior, n, resolved).n,
-        {"prior": [1, 1], "n": 3, "resolved": 1.0},
-    ),
-    "require_bound": (require_bound, {"n": 3, "k": 3}),
+    "LatticeGaussianNoise": (lambda noise_std: LatticeGaussianNoise(2, noise_std), valid(noise_std=0.5)),
+    "bound_scale": (lambda prior, n, resolved: bound_scale(prior, n, resolved).n, valid("prior", "n", "resolved")),
+    "require_bound": (require_bound, valid("n", "k")),
     "calibrate_flip": (
         lambda prior, n, resolved: calibrate_flip(prior, n, resolved).rate,
-        {"prior": [1, 1], "n": 5, "resolved": 1.0},
+        valid("prior", "resolved", n=5),
     ),
     "calibrate": (
         lambda prior, n, resolved: calibrate(Rule.SMOOTH, prior, n, resolved).rate,
-        {"prior": [1, 1], "n": 3, "resolved": 1.0},
+        valid("prior", "n", "resolved"),
     ),
     "optimal_distribution": (
         lambda prior, n, resolved: optimal_distribution(prior, n, resolved).n,
-        {"prior": [1, 1], "n": 3, "resolved": 1.0},
+        valid("prior", "n", "resolved"),
     ),
-    "require_solvable": (require_solvable, {"n": 3, "k": 3}),
-    "require_hamming": (require_hamming, {"n": 3, "k": 3}),
-    "calibrate_hamming": (lambda n, k, resolved: calibrate_hamming(n, k, resolved), {"n": 3, "k": 3, "resolved": 1.0}),
+    "require_solvable": (require_solvable, valid("n", "k")),
+    "require_hamming": (require_hamming, valid("n", "k")),
+    "calibrate_hamming": (lambda n, k, resolved: calibrate_hamming(n, k, resolved), valid("n", "k", "resolved")),
     "hamming_loss": (
         lambda inverse_temperature, **how: hamming_loss(**how, inverse_temperature=inverse_temperature)[0],
-        {"n": 3, "k": 3, "inverse_temperature": 1.0},
+        valid("n", "k", "inverse_temperature"),
     ),
-    "count_sampler": (
-        partial(m.count_sampler, RNG),  # without a draw
-        {"mechanism": "geometric", "prior": [1, 1], "epsilon": 1.0, "delta": 0.5},
-    ),
+    "count_sampler": (partial(m.count_sampler, RNG), valid("prior", "epsilon", "delta", mechanism="geometric")),
     "count_sampler, samples": (
         lambda num_samples: m.count_sampler(RNG, "geometric", [1, 1], 1.0)([0, 1], num_samples).shape,
-        {"num_samples": 3},
+        valid("num_samples"),
     ),
-    "statistics_sampler": (
-        partial(m.statistics_sampler, RNG),
-        {"family": "binomial", "epsilon": 1.0},
-    ),
+    "statistics_sampler": (partial(m.statistics_sampler, RNG), valid("epsilon", family="binomial")),
     "publish_counts": (
         m.publish_counts,
-        {"mechanism": "discrete-gaussian", "counts": [3, 4], "epsilon": 1.0, "delta": 2.0**-10, "rehearsal_seed": 3},
+        valid("epsilon", "rehearsal_seed", mechanism="discrete-gaussian", counts=[3, 4], delta=2.0**-10),
     ),
     "publish_sums": (
         partial(m.publish_sums, data=[0, 1]),
-        {"family": "binomial", "epsilon": 1.0, "rehearsal_seed": 3, "relation": m.Neighbouring.REPLACE_ONE},
+        valid("epsilon", "rehearsal_seed", "relation", family="binomial"),
     ),
-    "publish_bounds": (lambda epsilon: m.publish_bounds(np.ones(500), epsilon, rehearsal_seed=1), {"epsilon": 1.0}),
+    "publish_bounds": (lambda epsilon: m.publish_bounds(np.ones(500), epsilon, rehearsal_seed=1), valid("epsilon")),
     "private_posterior": (
         partial(m.private_posterior, [0, 1], prior=(1, 1)),
-        {"family": "binomial", "epsilon": 1.0, "rehearsal_seed": 3},
+        valid("epsilon", "rehearsal_seed", family="binomial"),
     ),
     "posterior_from_release": (
         lambda n=None, epsilon=None, **how: m.posterior_from_release(
             3.0, prior=(1, 1), n=n, epsilon=epsilon, **how
         ).mean(),
-        {"family": "binomial", "n": 3, "epsilon": 1.0, "relation": m.Neighbouring.REPLACE_ONE},
+        valid("n", "epsilon", "relation", family="binomial"),
     ),
     "private_logistic": (
         partial(m.private_logistic, *RECORDS),
-        {"epsilon": 1.0, "delta": 2.0**-10, "beta": 0.25, "norm_bound": 1.0, "rehearsal_seed": 3},
+        valid("epsilon", "norm_bound", "rehearsal_seed", delta=2.0**-10, beta=0.25),
     ),
     "private_chain": (
         lambda **how: m.private_chain(d=1, **how),
-        {"name": "langevin-last", "n": 3, "beta": 0.25, "epsilon": 1.0, "delta": 0.5},
+        valid("n", "epsilon", "delta", name="langevin-last", beta=0.25),
     ),
-    "glm_mechanism": (
-        m.glm_mechanism,
-        {"name": "ops", "n": 3, "beta": 0.5, "order": 2.0, "epsilon": 1.0, "norm_bound": 1.0},
-    ),
-    "GlmMechanism.renyi_epsilon": (lambda order: GLM.renyi_epsilon(order), {"order": 2.0}),
+    "glm_mechanism": (m.glm_mechanism, valid("n", "order", "epsilon", "norm_bound", name="ops", beta=0.5)),
+    "GlmMechanism.renyi_epsilon": (lambda order: GLM.renyi_epsilon(order), valid("order")),
     "sample_glm": (
         lambda n_chains, n_steps: (
             sample_glm(RNG, *RECORDS, GLM, APPROXIMATION, steps(n_steps), n_chains=n_chains).weights.shape
         ),
-        {"n_chains": 3, "n_steps": 3},
+        valid("n_chains", "n_steps"),
     ),
     "langevin_chain": (
         lambda n, beta, n_steps: langevin_chain(n, beta, n_steps, 0.01),
-        {"n": 3, "beta": 0.5, "n_steps": 3},
+        valid("n", "n_steps", beta=0.5),
     ),
-    "last_langevin": (last_langevin, {"n": 3, "beta": 0.5, "epsilon": 1.0, "delta": 0.5}),
-    "published_penalty": (
-        lambda **how: published_penalty(d=1, **how),
-        {"n": 3, "beta": 0.5, "epsilon": 1.0, "delta": 0.5},
-    ),
+    "last_langevin": (last_langevin, valid("n", "epsilon", "delta", beta=0.5)),
+    "published_penalty": (lambda **how: published_penalty(d=1, **how), valid("n", "epsilon", "delta", beta=0.5)),
     "limiting_case": (
         lambda positive, beta, norm_bound, dimension: limiting_case(beta, dimension, norm_bound, positive),
-        {"beta": 0.5, "norm_bound": 1.0, "positive": 1.0, "dimension": 1},
+        valid("norm_bound", "positive", "dimension", beta=0.5),
     ),
-    "candidate_records": (lambda count: candidate_records(1.0, 1, count), {"count": 3}),
-    "shared_records": (lambda n: shared_records(GLM, n, 1)["separable"], {"n": 3}),
-    "renyi_sampler": (
-        lambda **how: renyi_sampler(**how).n,
-        {"name": "direct", "prior": [1, 1], "n": 3, "coefficient": 1.0},
-    ),
+    "candidate_records": (lambda count: candidate_records(1.0, 1, count), valid("count")),
+    "shared_records": (lambda n: shared_records(GLM, n, 1)["separable"], valid("n")),
+    "renyi_sampler": (lambda **how: renyi_sampler(**how).n, valid("prior", "n", "coefficient", name="direct")),
     "calibrate_renyi": (
         lambda **how: m.calibrate_renyi(name="diffused", **how).coefficient,
-        {"prior": [1, 1], "n": 3, "order": 2.0, "epsilon": 0.125},
+        valid("prior", "n", "order", epsilon=0.125),
     ),
     "RenyiSampling.renyi_epsilon": (
         lambda order: renyi_sampler("direct", [9, 9], 3, 1.0).renyi_epsilon(order),
-        {"order": 2.0},
+        valid("order"),
     ),
     "RenyiSampling.posterior": (
         lambda counts: renyi_sampler("direct", [1, 1], 3, 1.0).posterior(counts),
-        {"counts": [1, 2]},
+        valid("counts"),
     ),
     "RenyiDraw.sample": (
         lambda natural: renyi_sampler("direct", [1, 1], 3, 1).at([1, 2]).sample(RNG, natural).shape,
-        {"natural": 3},
+        valid("natural"),
     ),
-    "gaussian_mechanism": (
-        m.gaussian_mechanism,
-        {"name": "gaussian", "prior": [1, 1], "n": 3, "order": 2.0, "epsilon": 1.0},
-    ),
+    "gaussian_mechanism": (m.gaussian_mechanism, valid("prior", "n", "order", "epsilon", name="gaussian")),
     "GaussianDraw.sample": (
         lambda natural: m.gaussian_mechanism("gaussian", [1, 1], 3, 2, 1.0).at([1, 2]).sample(RNG, natural).shape,
-        {"natural": 3},
+        valid("natural"),
     ),
     **{
-        name: (call, {"array": [1, 2]})
+        name: (call, valid("array"))
         for name, call in {
             "validate_prior, array": lambda array: validate_prior(array),
             "validate_counts, array": lambda array: validate_counts(array),
@@ -341,26 +313,29 @@ CALLS = {
     },
     "sample_gibbs": (
         lambda n: sample_gibbs(np.random.default_rng(1), "binomial", (1, 1), n, [1.0], 1.0, n_draws=5),
-        {"n": 3},
+        valid("n"),
     ),
-    "binomial_mixture": (lambda n: binomial_mixture((1, 1), n, 1.0, 1.0).n, {"n": 3}),
-    "BinomialMixture.sample": (lambda size: binomial_mixture((1, 1), 5, 1.0, 1.0).sample(RNG, size).shape, {"size": 3}),
-    "conjugate_posterior": (lambda n: conjugate_posterior("binomial", (1, 1), n, [1.0]).mean(), {"n": 3}),
+    "binomial_mixture": (lambda n: binomial_mixture((1, 1), n, 1.0, 1.0).n, valid("n")),
+    "BinomialMixture.sample": (
+        lambda size: binomial_mixture((1, 1), 5, 1.0, 1.0).sample(RNG, size).shape,
+        valid("size"),
+    ),
+    "conjugate_posterior": (lambda n: conjugate_posterior("binomial", (1, 1), n, [1.0]).mean(), valid("n")),
     "ConjugatePosterior.sample": (
         lambda size: conjugate_posterior("binomial", (1, 1), 3, [1.0]).sample(RNG, size).shape,
-        {"size": 3},
+        valid("size"),
     ),
     "OnePosteriorSampling": (
         lambda n, epsilon: OnePosteriorSampling((1, 1), n, epsilon, True).power,
-        {"n": 3, "epsilon": 1.0},
+        valid("n", "epsilon"),
     ),
-    "ReleaseModel": (m.ReleaseModel, {"family": "binomial", "n": 3, "noise": LAPLACE}),
+    "ReleaseModel": (m.ReleaseModel, valid("n", family="binomial", noise=LAPLACE)),
     **{
         name: (
             lambda method=method, **how: (
                 method.fit(how.pop("rng"), m.ReleaseModel("binomial", 9, LAPLACE), (1, 1), [3.0], **how).draws.shape
             ),
-            {"rng": np.random.default_rng(1), "n_chains": 3, "n_draws": 3, "n_burn_in": 3},
+            valid("n_chains", "n_draws", "n_burn_in", rng=np.random.default_rng(1)),
         )
         for name, method in INFERENCE_METHODS.items()
         if method.is_sampler
@@ -370,7 +345,7 @@ CALLS = {
             lambda number, family=family, place=place: MODELS[family].validate_prior(
                 replaced(HYPERPARAMETERS[family], place, number)
             ),
-            {"number": 1.0},
+            valid("number"),
         )
         for family in MODELS
         for place in range(len(HYPERPARAMETERS[family]))
@@ -380,7 +355,7 @@ CALLS = {
             lambda number, family=family: MODELS[family].validate_parameters(
                 replaced(PARAMETERS.get(family, [0.5]), 0, number)
             ),
-            {"number": 0.5},
+            valid(number=0.5),
         )
         for family in MODELS
     },
@@ -389,7 +364,7 @@ CALLS = {
             lambda number, family=family, place=place: MODELS[family].validate_bounds(
                 replaced((0.0, 9.0), place, number)
             ),
-            {"number": (0.0, 9.0)[place]},
+            valid(number=(0.0, 9.0)[place]),
         )
         for family in BOUNDED
         for place in range(2)
@@ -402,14 +377,14 @@ CALLS = {
                 LAPLACE,
                 **{"bounds": (0.0, 5.0), "parameter_range": (0.0, 5.0), name: replaced((0.0, 5.0), place, number)},
             ),
-            {"number": (0.0, 5.0)[place]},
+            valid(number=(0.0, 5.0)[place]),
         )
         for name in ("bounds", "parameter_range")
         for place in range(2)
     },
-    "ZellnerPrior": (lambda positive: ZellnerPrior(positive), {"positive": 4.0}),
+    "ZellnerPrior": (lambda positive: ZellnerPrior(positive), valid(positive=4.0)),
     **{
-        f"{prior.__name__}({name})": (lambda number, prior=prior, name=name: prior(**{name: number}), {"number": 1.0})
+        f"{prior.__name__}({name})": (lambda number, prior=prior, name=name: prior(**{name: number}), valid("number"))
         for prior in (ConjugatePrior, SemiConjugatePrior)
         for name in ("mean", "precision", "shape", "rate")
     },
@@ -417,39 +392,39 @@ CALLS = {
         lambda error_variance=None, power=1.0: coefficient_posterior(
             ROWS, 1, FlatPrior(), error_variance, power
         ).mean(),
-        {"error_variance": 1.0, "power": 1.0},
+        valid("error_variance", "power"),
     ),
-    "SparseVector": (SparseVector, {"n_values": 3, "epsilon": 1.0, "start": 1.0, "share": 0.5, "doublings": 3}),
+    "SparseVector": (SparseVector, valid("n_values", "epsilon", "start", "doublings", share=0.5)),
     "keyed_partition": (
         lambda n_rows, n_partitions: keyed_partition(RNG, n_rows, n_partitions).n_partitions,
-        {"n_rows": 9, "n_partitions": 3},
+        valid("n_partitions", n_rows=9),
     ),
-    "partition_probability": (m.partition_probability, {"name": "normality", "n_partitions": 3, "epsilon": 1.0}),
+    "partition_probability": (m.partition_probability, valid("n_partitions", "epsilon", name="normality")),
     "PartitionProbability.guarantee": (
         lambda n_releases: m.partition_probability("normality", 5, 1.0).guarantee(n_releases),
-        {"n_releases": 3},
+        valid("n_releases"),
     ),
     "partition_quantile": (
         lambda epsilon, **how: m.partition_quantile(epsilon=epsilon, split=(0.5, 0.5), **how).search,
-        {"name": "quantile", "n_partitions": 3, "epsilon": 1.0, "start": 1.0, "doublings": 3},
+        valid("n_partitions", "epsilon", "start", "doublings", name="quantile"),
     ),
     "PartitionQuantile.guarantee": (
         lambda n_releases: m.partition_quantile("quantile", 5, 1.0, (0.5, 0.5)).guarantee(n_releases),
-        {"n_releases": 3},
+        valid("n_releases"),
     ),
-    "partition_sizes": (partition_sizes, {"n": 9, "size": 3}),
-    "draw_partition": (lambda n: draw_partition(np.random.default_rng(1), n, 1), {"n": 3}),
+    "partition_sizes": (partition_sizes, valid("size", n=9)),
+    "draw_partition": (lambda n: draw_partition(np.random.default_rng(1), n, 1), valid("n")),
     "partition_statistics": (
         lambda n_partitions=None: partition_statistics([[1.0]], [1.0], [0], n_partitions).n_rows,
-        {"n_partitions": 3},
+        valid("n_partitions"),
     ),
-    "poisson": (lambda positive: poisson(positive), {"positive": 2.0}),
-    "negative_binomial": (lambda positive: negative_binomial(positive, 1.0), {"positive": 2.0}),
-    "negative_binomial, mean": (lambda positive: negative_binomial(1.0, positive), {"positive": 2.0}),
-    "uniform": (lambda natural=None: uniform(natural), {"natural": 3}),
+    "poisson": (lambda positive: poisson(positive), valid(positive=2.0)),
+    "negative_binomial": (lambda positive: negative_binomial(positive, 1.0), valid(positive=2.0)),
+    "negative_binomial, mean": (lambda positive: negative_binomial(1.0, positive), valid(positive=2.0)),
+    "uniform": (lambda natural=None: uniform(natural), valid("natural")),
     "table_posterior": (
         lambda natural=None: table_posterior([3.0, 2.0], LAPLACE, [1, -1], poisson(2.0), n=natural).mean(),
-        {"natural": 3},
+        valid("natural"),
     ),
 }
 ARGUMENTS = [(name, argument) for name, (_, valid) in CALLS.items() for argument in valid if argument in KIND_OF]
@@ -464,12 +439,13 @@ def is_optional(function, argument):
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_bad_values_are_refused_in_one_line(name, argument):
     function, valid = CALLS[name]
-    message, values = KINDS[KIND_OF[argument]]
+    message, values, _ = KINDS[KIND_OF[argument]]
     for value in values:
         if value is None and is_optional(function, argument):
             continue
         text = assert_refused(lambda value=value: function(**valid | {argument: value}), message)
         assert len(text) < (300 if KIND_OF[argument] in ("integer", "natural") else 600)
+        assert KIND_OF[argument] != "positive" or argument in ("positive", "start") or argument in text
         if argument == "array":  # of private numbers
             assert not any(digit in text for digit in "123")
 

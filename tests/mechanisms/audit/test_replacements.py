@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -62,26 +63,28 @@ def test_normal_limit(dimension):
         assert divergence == pytest.approx(order * 1e-8 / 4, rel=1e-4)
 
 
+@cache
+def log_likelihood(link, x, y, w):
+    eta = x * w
+    if link == "logistic":
+        return -mpmath.log1p(mpmath.exp(-eta if y else eta))
+    if link == "probit":
+        return mpmath.log(mpmath.ncdf(eta if y else -eta))
+    return mpmath.log(-mpmath.expm1(-mpmath.exp(eta))) if y else -mpmath.exp(eta)
+
+
 def mpmath_divergence(mechanism, first, second, shared, order, reach):
     """Return the Rényi divergence D_λ in one dimension by quadrature in 20-digit arithmetic."""
-
-    def log_likelihood(x, y, w):
-        eta = x * w
-        if mechanism.link.name == "logistic":
-            return -mpmath.log1p(mpmath.exp(-eta if y else eta))
-        if mechanism.link.name == "probit":
-            return mpmath.log(mpmath.ncdf(eta if y else -eta))
-        return mpmath.log(-mpmath.expm1(-mpmath.exp(eta))) if y else -mpmath.exp(eta)
-
+    link = mechanism.link.name
     with mpmath.workdps(20):
         nodes, weights = np.arange(-reach, reach + 1e-9, 0.1), itertools.repeat(0.1)
         if reach == mechanism.radius:
             nodes, weights = (reach * part for part in np.polynomial.legendre.leggauss(60))
         sums = [mpmath.mpf(0)] * 3
         for w, weight in zip(map(mpmath.mpf, nodes), weights, strict=False):
-            common = sum(count * log_likelihood(x, y, w) for x, y, count in shared)
+            common = sum(count * log_likelihood(link, x, y, w) for x, y, count in shared)
             common = mechanism.power * common - mechanism.precision * w**2 / 2
-            here, there = (mechanism.power * log_likelihood(*record, w) for record in (first, second))
+            here, there = (mechanism.power * log_likelihood(link, *record, w) for record in (first, second))
             p, q = mpmath.exp(common + here), mpmath.exp(common + there)
             mixed = p * (here - there) if order == 1 else p * mpmath.exp((order - 1) * (here - there))
             sums = [total + weight * term for total, term in zip(sums, (p, q, mixed), strict=True)]
@@ -298,7 +301,7 @@ NAMES = ("glm-concentrated", "glm-diffused")
 ONE_DIMENSION = ((1, 1, 0.5, 2, 0.1), (1, 30, 0.01, 10, 1.0), (1, 3000, 0.001, 1, 0.05), (1, 10_000, 0.0001, 50, 5.0))
 TWO_DIMENSIONS = ((2, 300, 0.01, 2, 0.5), (2, 3000, 0.001, 10, 1.0))
 GRID = [(name, *case) for name in NAMES for case in ONE_DIMENSION]
-GRID += [(name, *case) for name, case in zip(NAMES, TWO_DIMENSIONS, strict=True)]
+GRID += [(NAMES[1], *TWO_DIMENSIONS[1]), pytest.param(NAMES[0], *TWO_DIMENSIONS[0], marks=pytest.mark.exhaustive)]
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mechanisms import (
     FAMILIES,
@@ -30,7 +32,9 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.counts.noise import NoisyCounts
 from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.draws.tempered import renyi_sampler
+from tests.mechanisms.counts.enumeration import frequencies_of
 from tests.mechanisms.refusals import assert_refused
+from tests.statistical import assert_frequencies, assert_mean_within
 
 SURE = 1 - 1e-6  # a correct sampler fails once in a million runs
 DRAWS = 40_000
@@ -40,6 +44,11 @@ BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0
 
 def records(counts):
     return np.repeat(np.arange(len(counts)), counts)
+
+
+def bounds_of(make_sampler, givens, pair, draws=DRAWS, delta=0.0):
+    """Return the bounds on the loss of the samplers that are made for each given value."""
+    return [sampled_bound(make_sampler(given), *pair, draws, delta, SURE).epsilon for given in givens]
 
 
 def counts_bound(name, given, stated=1.0):
@@ -66,10 +75,8 @@ def test_loss_of_counts_is_between_half_and_all_of_the_exact_loss(name):
 def test_loss_of_noisy_sums_is_at_most_as_stated(name):
     family, bounds = FAMILIES[name], BOUNDS.get(name)
     witness = audit_sums(family, family.sensitivity(bounds), bounds).witness
-    found = []
-    for given in (1.0, 2.0):
-        sampler = statistics_sampler(np.random.default_rng(4), family, given, bounds)
-        found.append(sampled_bound(sampler, witness.dataset, witness.neighbour, DRAWS, confidence=SURE).epsilon)
+    samplers = partial(statistics_sampler, np.random.default_rng(4), family, bounds=bounds)
+    found = bounds_of(samplers, (1.0, 2.0), (witness.dataset, witness.neighbour))
     assert 0.5 < found[0] <= 1.0
     assert found[1] > 1.0  # negative control: half the noise
 
@@ -90,17 +97,19 @@ def test_loss_of_partition_probabilities_is_at_most_as_stated(name):
 @pytest.mark.parametrize("name", [name for name, method in QUANTILE_METHODS.items() if method.has_noise])
 def test_loss_of_partition_quantiles_is_at_most_as_stated(name):
     """If one of three partitions' quantiles changes, the bound is at most ε, but above ε for a release at 12ε."""
-    found, draws = [], 6_000 if QUANTILE_METHODS[name].is_centred else 2_000
-    for given in (1.0, 12.0):
-        parts = len(QUANTILE_METHODS[name].parts)
-        method = partition_quantile(name, 3, given, [given / parts] * parts, doublings=2)
-        rng = np.random.default_rng(10)
+    parts, rng = len(QUANTILE_METHODS[name].parts), np.random.default_rng(10)
 
-        def sampler(last, size, method=method, rng=rng):
+    def make_sampler(given):
+        method = partition_quantile(name, 3, given, [given / parts] * parts, doublings=2)
+
+        def sampler(last, size):
             q, s = np.array([0.5, 0.5, last])[:, None], np.full(3, 0.3)
             return np.concatenate([method.release(rng, q, s).values for _ in range(size)])
 
-        found.append(sampled_bound(sampler, 0.5, 9.0, draws, confidence=SURE).epsilon)
+        return sampler
+
+    draws = 3_000 if QUANTILE_METHODS[name].is_centred else 2_000
+    found = bounds_of(make_sampler, (1.0, 12.0), (0.5, 9.0), draws)
     assert found[0] <= 1.0 < found[1]
 
 
@@ -108,19 +117,17 @@ def test_loss_of_partition_quantiles_is_at_most_as_stated(name):
 @pytest.mark.parametrize("name", [*GAUSSIAN_MECHANISMS, *(name for name in RENYI_SAMPLERS if name != "direct")])
 def test_loss_of_renyi_mechanisms_is_at_most_as_stated(name):
     """Bounds are at most the ε implied by (4, 0.5)-RDP, but above it for samplers with a larger divergence."""
-    delta, prior, counts = 1e-3, (0.05, 0.05), ([0, 8], [1, 7])
-    stated, found = approximate_epsilon([4.0], [0.5], delta), []
-    for right in (True, False):
-        rng = np.random.default_rng(6)
+    delta, prior, rng = 1e-3, (0.05, 0.05), np.random.default_rng(6)
+    stated = approximate_epsilon([4.0], [0.5], delta)
+
+    def make_sampler(is_right):
         if name in GAUSSIAN_MECHANISMS:
-            mechanism = gaussian_mechanism(name, prior, 8, 4.0, 0.5 if right else 30.0)
+            mechanism = gaussian_mechanism(name, prior, 8, 4.0, 0.5 if is_right else 30.0)
         else:
-            mechanism = calibrate_renyi(name, prior, 8, 4.0, 0.5) if right else renyi_sampler(name, prior, 8, 1.0)
+            mechanism = calibrate_renyi(name, prior, 8, 4.0, 0.5) if is_right else renyi_sampler(name, prior, 8, 1.0)
+        return lambda c, size: mechanism.at(c).sample(rng, size)[:, 0]
 
-        def sampler(c, size, mechanism=mechanism, rng=rng):
-            return mechanism.at(c).sample(rng, size)[:, 0]
-
-        found.append(sampled_bound(sampler, *counts, DRAWS, delta, SURE).epsilon)
+    found = bounds_of(make_sampler, (True, False), ([0, 8], [1, 7]), 20_000, delta)
     assert found[0] <= stated < found[1]
 
 
@@ -135,18 +142,20 @@ def test_loss_of_glm_draws_is_at_most_as_stated(name):
     if not isinstance(guarantee, Guarantee):
         delta = 1e-3
         stated = approximate_epsilon([guarantee.order], [stated], delta)
-    design, found = np.ones((1, 1)), []
-    for given in (0.5, 40.0):
-        mechanism = glm_mechanism(name, n=1, beta=0.01, order=4.0, epsilon=given)
-        rng = np.random.default_rng(11)
+    design, rng = np.ones((1, 1)), np.random.default_rng(11)
 
-        def sampler(label, size, mechanism=mechanism, rng=rng):
+    def make_sampler(given):
+        mechanism = glm_mechanism(name, n=1, beta=0.01, order=4.0, epsilon=given)
+
+        def sampler(label, size):
             labels = np.array([float(label)])
             approximation = laplace_approximation(design, labels, mechanism)
             draws = sample_glm(rng, design, labels, mechanism, approximation, STEPS_PER_PRODUCT, n_chains=size)
             return draws.weights[:, -1]
 
-        found.append(sampled_bound(sampler, 0, 1, 20_000, delta, SURE).epsilon)
+        return sampler
+
+    found = bounds_of(make_sampler, (0.5, 40.0), (0, 1), 10_000, delta)
     assert found[0] <= stated < found[1]
 
 
@@ -217,7 +226,7 @@ def test_leak_of_a_record_is_found_by_a_single_output(n_columns):
     for probability, found in ((0.01, True), (0.0, False)):
         sampler = leaking_sampler(np.random.default_rng(1), probability, n_columns)
         for first, second in (pair, pair[::-1]):
-            assert (sampled_bound(sampler, first, second, DRAWS, confidence=SURE).epsilon > 1.0) is found
+            assert (sampled_bound(sampler, first, second, DRAWS // 2, confidence=SURE).epsilon > 1.0) is found
 
 
 def test_declared_event_finds_a_leak_in_the_last_digits():
@@ -239,7 +248,7 @@ def test_declared_event_finds_a_leak_in_the_last_digits():
 
 @pytest.mark.slow
 def test_many_candidates_keep_the_stated_confidence():
-    """At most a tenth of 150 bounds with 90 % confidence exceed the ε of Laplace noise, with many candidate events."""
+    """At most a tenth of 100 bounds with 90 % confidence exceed the ε of Laplace noise, with many candidate events."""
     rng = np.random.default_rng(13)
     events = [lambda rows, i=i: rows[:, 0] > i / 10 for i in range(-20, 20, 4)]
 
@@ -247,10 +256,10 @@ def test_many_candidates_keep_the_stated_confidence():
         def sampler(bit, size):
             return np.round(bit + scale * rng.laplace(size=size), 2)  # more than 200 outputs, many of them repeated
 
-        bounds = [sampled_bound(sampler, 0.0, 1.0, 1000, confidence=0.9, events=events) for _ in range(150)]
+        bounds = [sampled_bound(sampler, 0.0, 1.0, 1000, confidence=0.9, events=events) for _ in range(100)]
         return np.mean([bound.epsilon > 1.0 for bound in bounds])
 
-    limit = 0.1 + 5 * math.sqrt(0.1 * 0.9 / 150)
+    limit = 0.1 + 5 * math.sqrt(0.1 * 0.9 / 100)
     assert share_above(1.0) < limit < share_above(0.5)  # half the noise is the negative control
 
 
@@ -267,3 +276,76 @@ def test_many_candidates_keep_the_stated_confidence():
 def test_invalid_input_raises(message, change):
     arguments = {"sampler": lambda data, size: np.zeros(size), "n_samples": 400, **change}
     assert_refused(lambda: sampled_bound(dataset=[0], neighbour=[1], **arguments), message)
+
+
+# Samplers
+
+RECORDS = np.array([0, 1, 1, 2, 0, 1, 1])
+SKEWED_PRIOR = (1.0, 0.5, 2.0)
+N_SAMPLES = 50_000
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_count_sampler_follows_the_exact_distribution(name):
+    distribution = MECHANISMS[name].build(SKEWED_PRIOR, [2, 4, 1], 0.8, 1e-8).pmf()
+    samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], SKEWED_PRIOR, 0.8)(RECORDS, N_SAMPLES)
+    assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
+    wrong = distribution * (1 + 0.05 * np.resize([1, -1], distribution.size))
+    assert_frequencies(frequencies_of(samples, 7, 3), distribution, wrong=wrong)
+
+
+@pytest.mark.parametrize(
+    ("family", "records", "bounds", "expected", "scale"),
+    [
+        ("binomial", [0, 1, 1, 0, 1], None, [3.0], 2.0),
+        ("multinomial", np.eye(3)[RECORDS], None, [2.0, 4.0, 1.0], 4.0),
+        ("poisson", [3, 1, 4, 12], (0, 9), [8.0], 18.0),
+        ("exponential", [0.5, 1.0, 7.0], (0.0, 2.0), [1.5], 4.0),
+    ],
+)
+def test_statistics_sampler_adds_laplace_noise(family, records, bounds, expected, scale):
+    sampler = statistics_sampler(np.random.default_rng(2), FAMILIES[family], 0.5, bounds)
+    samples = sampler(records, N_SAMPLES)
+    assert samples.shape == (N_SAMPLES, len(expected))
+    for column, location in zip(samples.T, expected, strict=True):
+        assert stats.kstest(column, stats.laplace(location, scale).cdf).pvalue > 1e-6
+        assert_mean_within(abs(column - location), scale, wrong=1.05 * scale)
+    if len(expected) > 1:
+        correlation = np.corrcoef(samples.T)[np.triu_indices(len(expected), 1)]
+        assert np.abs(correlation).max() < 5 / np.sqrt(N_SAMPLES)
+
+
+@pytest.mark.parametrize("make", ["counts", "statistics"])
+def test_draws_depend_on_the_generator_only(make):
+    """Generators with equal seeds give equal samples; successive calls give different samples."""
+
+    def sampler(seed):
+        rng = np.random.default_rng(seed)
+        if make == "counts":
+            return count_sampler(rng, MECHANISMS["laplace"], (1, 1), 0.1)
+        return statistics_sampler(rng, FAMILIES["binomial"], 0.1)
+
+    one, other = sampler(1), sampler(1)
+    first = one([0, 1, 1], num_samples=50)
+    np.testing.assert_array_equal(first, other([0, 1, 1], num_samples=50))
+    assert (first != one([0, 1, 1], num_samples=50)).any()
+    assert (first != sampler(2)([0, 1, 1], num_samples=50)).any()
+
+
+@pytest.mark.parametrize(
+    ("message", "dataset"),
+    [
+        (r"dataset must have shape \(n,\) with n >= 1, got \(0,\)", []),
+        (r"dataset must have shape \(n,\) with n >= 1, got \(1, 2\)", [[0, 1]]),
+        ("dataset must contain categories 0 to 1, got another in record 1; recode", [0, 2]),
+        ("dataset must contain categories 0 to 1, got another in record 0; recode", [0.5, 1]),
+        ("dataset must contain categories 0 to 1, got another in record 0; recode", [np.nan, 1]),
+    ],
+)
+def test_invalid_data_of_a_sampler_raise(message, dataset):
+    sampler = count_sampler(np.random.default_rng(1), MECHANISMS["laplace"], (1, 1), 1.0)
+    assert_refused(lambda: sampler(dataset, 1), message)
+
+
+def test_missing_bounds_are_refused_before_sampling():
+    assert_refused(lambda: statistics_sampler(np.random.default_rng(1), FAMILIES["poisson"], 1.0), "bounds must be")

@@ -137,9 +137,7 @@ def test_profile_equals_integration_of_the_densities(relation, moves):
 
 
 def test_invalid_arguments_raise():
-    assert_refused(lambda: audit_sums(FAMILIES["binomial"], 0.0), "noise_scale must be a finite number > 0, got 0")
-    with pytest.raises(ValueError, match="epsilons must be finite and >= 0, got -1"):
-        audit_sums(FAMILIES["binomial"], 1.0, epsilons=(-1.0,))
-    assert_refused(lambda: audit_sums(FAMILIES["poisson"], 1.0), "bounds must be")
-    with pytest.raises(ValueError, match="noise_scale must be one number, got 2; pass one scale"):
-        audit_sums(FAMILIES["binomial"], (1.0, 2.0))
+    assert_refused(lambda: audit_sums("binomial", 0.0), "noise_scale must be a finite number > 0, got 0")
+    assert_refused(lambda: audit_sums("binomial", 1.0, epsilons=(-1.0,)), "epsilons must be finite and >= 0, got -1")
+    assert_refused(lambda: audit_sums("poisson", 1.0), "bounds must be")
+    assert_refused(lambda: audit_sums("binomial", (1.0, 2.0)), "noise_scale must be one number, got 2; pass one scale")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,9 @@ from mechanisms.core.conjugate import (
 )
 from tests.mechanisms.refusals import assert_refused
 
+SIZES = [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)]
+prior_of_two, five_records = partial(validate_prior, k=2), partial(validate_counts, k=2, n=5)
+
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 @pytest.mark.parametrize("k", [2, 3, 4, 5])
@@ -31,10 +35,6 @@ def test_candidates_are_all_count_vectors_in_lexicographic_order(n, k):
 def test_count_candidates_is_exact_beyond_int64():
     assert count_candidates(10**6, 10) == math.comb(10**6 + 9, 9)
     assert count_candidates(10**6, 10) > 2**63
-
-
-def test_enumeration_of_too_many_candidates_raises():
-    assert_refused(lambda: enumerate_candidates(1008, 4), r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)")
 
 
 @given(n=st.integers(1, 10**6), k=st.integers(2, 50))
@@ -57,41 +57,37 @@ def test_validation_copies_its_input():
 
 
 @pytest.mark.parametrize(
-    ("prior", "message"),
+    ("call", "arguments", "message"),
     [
-        ([1.0, 0.0], "prior must have positive finite entries, got 0.0 at position 1"),
-        ([-1.0, 1.0], "prior must have positive finite entries, got -1.0 at position 0"),
-        ([1.0, float("nan")], "prior must have positive finite entries, got nan at position 1"),
-        ([1.0, float("inf")], "prior must have positive finite entries, got inf at position 1"),
-        ([1.0], "at least 2 categories"),
-        ([[1.0, 1.0]], "one-dimensional"),
-        (1.0, "one-dimensional"),
-        (["a", "b"], "array of real numbers"),
-        ([[1.0], [1.0, 2.0]], "array of real numbers"),
-        ([1.0, 1.0, 1.0], "prior must have 2 categories, got 3"),
+        (prior_of_two, [[1.0, 0.0]], "prior must have positive finite entries, got 0.0 at position 1"),
+        (prior_of_two, [[-1.0, 1.0]], "prior must have positive finite entries, got -1.0 at position 0"),
+        (prior_of_two, [[1.0, math.nan]], "prior must have positive finite entries, got nan at position 1"),
+        (prior_of_two, [[1.0, math.inf]], "prior must have positive finite entries, got inf at position 1"),
+        (prior_of_two, [[1.0]], "at least 2 categories"),
+        (prior_of_two, [[[1.0, 1.0]]], "one-dimensional"),
+        (prior_of_two, [1.0], "one-dimensional"),
+        (prior_of_two, [["a", "b"]], "array of real numbers"),
+        (prior_of_two, [[[1.0], [1.0, 2.0]]], "array of real numbers"),
+        (prior_of_two, [[1.0, 1.0, 1.0]], "prior must have 2 categories, got 3"),
+        (five_records, [[3, -1]], "counts must be integers >= 0, got an invalid value at position 1"),
+        (five_records, [[2.5, 2.5]], "counts must be integers >= 0, got an invalid value at position 0"),
+        (five_records, [[math.nan, 5]], "got an invalid value at position 0"),
+        (five_records, [[math.inf, 5]], "got an invalid value at position 0"),
+        (five_records, [[1e300, 5]], "got an invalid value at position 0"),
+        (five_records, [[0, 0]], "sum to at least 1, got 0"),
+        (five_records, [[3, 3]], "sum to 5, got 6"),
+        (five_records, [[5]], "at least 2 categories"),
+        (five_records, [[1, 1, 3]], "counts must have 2 categories, got 3"),
+        (five_records, ["ab"], "array of real numbers"),
+        *((posterior, [[1.0, 1.0], counts], "counts must") for counts in ([1, 2, 3], 5, [-1, 2], [math.nan, 2])),
+        *((balanced_counts, size, "must be an integer") for size in SIZES),
+        *((enumerate_candidates, size, "must be an integer") for size in SIZES),
+        (enumerate_candidates, (1008, 4), r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)"),
+        (rank_candidates, ([[1, 1, 1]], 4, 3), "counts must be 3 integers >= 0 with sum 4"),
     ],
 )
-def test_invalid_prior_raises(prior, message):
-    assert_refused(lambda: validate_prior(prior, k=2), message)
-
-
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ([3, -1], "counts must be integers >= 0, got an invalid value at position 1"),
-        ([2.5, 2.5], "counts must be integers >= 0, got an invalid value at position 0"),
-        ([float("nan"), 5], "got an invalid value at position 0"),
-        ([float("inf"), 5], "got an invalid value at position 0"),
-        ([1e300, 5], "got an invalid value at position 0"),
-        ([0, 0], "sum to at least 1, got 0"),
-        ([3, 3], "sum to 5, got 6"),
-        ([5], "at least 2 categories"),
-        ([1, 1, 3], "counts must have 2 categories, got 3"),
-        ("ab", "array of real numbers"),
-    ],
-)
-def test_invalid_counts_raise(counts, message):
-    assert_refused(lambda: validate_counts(counts, k=2, n=5), message)
+def test_invalid_arguments_raise(call, arguments, message):
+    assert_refused(lambda: call(*arguments), message)
 
 
 def test_integer_valued_floats_are_valid_counts():
@@ -100,18 +96,6 @@ def test_integer_valued_floats_are_valid_counts():
     assert counts.tolist() == [3, 2]
 
 
-@pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
-@pytest.mark.parametrize("function", [balanced_counts, enumerate_candidates])
-def test_invalid_sizes_raise(function, n, k):
-    assert_refused(lambda: function(n, k), "must be an integer")
-
-
-@pytest.mark.parametrize("counts", [[1, 2, 3], 5, [-1, 2], [float("nan"), 2]])
-def test_posterior_of_invalid_counts_raises(counts):
-    assert_refused(lambda: posterior([1.0, 1.0], counts), "counts must")
-
-
 def test_ranks_are_rows_of_the_enumeration():
     candidates = enumerate_candidates(4, 3)
     assert np.array_equal(rank_candidates(candidates[::-1], 4, 3), np.arange(len(candidates))[::-1])
-    assert_refused(lambda: rank_candidates([[1, 1, 1]], 4, 3), "counts must be 3 integers >= 0 with sum 4")

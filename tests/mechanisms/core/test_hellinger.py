@@ -118,11 +118,6 @@ def test_hellinger_is_a_bounded_permutation_invariant_metric(a, b, c, order):
     assert float(hellinger(a, a)) == 0
 
 
-def test_hellinger_uses_the_log_gamma_of_the_total():
-    """The distance between posteriors with unequal totals uses lnΓ(Σα), not ln Σα."""
-    assert float(hellinger([1, 1], [2, 2])) == pytest.approx(np.sqrt(1 - np.pi / 8 * np.sqrt(6)), rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [

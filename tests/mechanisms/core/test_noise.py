@@ -83,12 +83,8 @@ def test_values_outside_the_support_have_probability_zero():
     assert np.isneginf(Noise("k-norm", 1.0).log_prob([[1.0, 0.0, 0.0]])).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [(lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian")],
-)
-def test_invalid_arguments_raise(call, message):
-    assert_refused(call, message)
+def test_real_noise_has_no_exact_sampler():
+    assert_refused(lambda: Noise("laplace", 1.0).exact_sampler(1), "use one of geometric, k-norm, discrete-gaussian")
 
 
 @pytest.mark.parametrize("name", NOISES)

@@ -30,9 +30,6 @@ def test_renyi_guarantee_is_a_frozen_value():
     assert validate_order(1) == 1.0
     with pytest.raises(dataclasses.FrozenInstanceError):
         RenyiGuarantee(2, 0.5).order = 3
-    for arguments in ((0.5, 1.0), (2, 0.0), (2, float("inf")), (float("inf"), 1.0)):
-        with pytest.raises(ValueError, match="must be"):
-            RenyiGuarantee(*arguments)
 
 
 def test_guarantee_is_a_frozen_value():

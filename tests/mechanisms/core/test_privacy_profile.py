@@ -23,14 +23,11 @@ from mechanisms.core.conversions import pure_renyi
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.core.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile, guarantee_profile, losses_profile
 from tests.mechanisms.counts.constructors import discrete_gaussian_counts
+from tests.mechanisms.divergences import compose, hockey_stick
 from tests.mechanisms.refusals import assert_refused
 
 ROUND = 5e-14
 EPSILONS = (0.0, 1e-5, STEP, 0.00025, 0.1, 0.33333, 0.5, 0.77777, 0.95, 1.0, 1.5, 3.0)
-
-
-def hockey_stick(p, q, epsilon):
-    return math.fsum(max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(p, q, strict=True))
 
 
 def random_distributions(seed, zeros=False):
@@ -125,9 +122,7 @@ def test_compositions_of_an_audited_profile_bound_those_of_each_pair():
         for epsilon in (0.2, 1.0, 2.0):
             worst = 0.0
             for chosen in itertools.combinations_with_replacement(both, times):
-                p, q = np.ones(1), np.ones(1)
-                for i, j in chosen:
-                    p, q = np.outer(p, table[i]).ravel(), np.outer(q, table[j]).ravel()
+                p, q = compose((table[i], table[j]) for i, j in chosen)
                 worst = max(worst, hockey_stick(p, q, epsilon))
             assert worst <= spent.get_delta_for_epsilon(epsilon) + ROUND
 

@@ -3,11 +3,20 @@
 import numpy as np
 from scipy.special import gammaln
 
-from mechanisms.core.conjugate import enumerate_candidates
+from mechanisms.core.conjugate import count_candidates, enumerate_candidates
 
 
 def log_affinities(a, b):
     return gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
+
+
+def frequencies_of(draws, n, k):
+    """Return the number of draws of each candidate, in the order of `enumerate_candidates`."""
+    assert np.all(draws >= 0)
+    np.testing.assert_array_equal(draws.sum(axis=1), n)
+    weights = (n + 1) ** np.arange(k)[::-1]
+    places = np.searchsorted(enumerate_candidates(n, k) @ weights, draws @ weights)
+    return np.bincount(places, minlength=count_candidates(n, k))
 
 
 class Enumerated:

@@ -5,12 +5,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy.special import gammaln
+from scipy import special
 
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.candidates import category_deficits, require_enumerable, require_streamable
 from mechanisms.counts.exponential import _pick
 from tests.mechanisms.counts.constructors import exponential_mechanism
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
 CASES = [
@@ -25,22 +26,10 @@ CASES = [
 
 
 def plain_distribution(prior, counts, epsilon, sensitivity):
-    """Return the output distribution by the formula of P0, with a loop over the candidates."""
-    k, n = len(prior), sum(counts)
-
-    def log_beta(x):
-        return sum(float(gammaln(v)) for v in x) - float(gammaln(sum(x)))
-
-    truth = [a + c for a, c in zip(prior, counts, strict=True)]
-    weights, distances = [], []
-    for candidate in enumerate_candidates(n, k).tolist():
-        other = [a + c for a, c in zip(prior, candidate, strict=True)]
-        middle = [(x + y) / 2 for x, y in zip(truth, other, strict=True)]
-        affinity = math.exp(log_beta(middle) - (log_beta(truth) + log_beta(other)) / 2)
-        distance = 0.0 if candidate == list(counts) else math.sqrt(max(0.0, 1 - affinity))
-        distances.append(distance)
-        weights.append(math.exp(-epsilon * distance / (2 * sensitivity)))
-    return np.array(weights) / sum(weights), np.array(distances)
+    """Return the output distribution by the formula of P0, and the distances of the candidates."""
+    everything = Enumerated(prior, sum(counts))
+    distances = everything.distances[everything.datasets.tolist().index(list(counts))]
+    return special.softmax(-epsilon * distances / (2 * sensitivity)), distances
 
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
@@ -135,20 +124,6 @@ def test_mean_is_accurate_at_small_distances():
 
 
 @pytest.mark.parametrize(
-    ("uniforms", "message"),
-    [
-        (np.zeros((3, 1)), r"shape \(trials, 2\), got \(3, 1\)"),
-        (np.zeros(2), r"shape \(trials, 2\), got \(2,\)"),
-        ([[0.5, 1.0]], r"in \[0, 1\), got 1.0"),
-        ([[-0.1, 0.5]], r"in \[0, 1\), got -0.1"),
-        ([[0.5, float("nan")]], r"in \[0, 1\), got nan"),
-    ],
-)
-def test_invalid_uniforms_raise(uniforms, message):
-    assert_refused(lambda: exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).from_uniforms(uniforms), message)
-
-
-@pytest.mark.parametrize(
     ("counts", "kind"),
     [
         ([160, 160, 160], "ExponentialMechanism"),
@@ -164,11 +139,30 @@ def test_large_problems_use_mixtures(counts, kind):
     assert mechanism.from_uniforms(np.full((1, 2), 0.5)).sum() == sum(counts)
 
 
-def test_too_large_problems_raise_with_the_limit():
-    with pytest.raises(ValueError, match=r"at most 25,000,000 entries of tables, got 60,000,003 .*; use fewer records"):
-        exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4)
-    with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
-        require_streamable(3000, 4)
-    assert_refused(lambda: require_streamable(6, 60), "at most 25,000,000 entries of tables")
-    assert_refused(lambda: require_streamable(10**8, 2), "at most 25,000,000 entries of tables")
-    assert_refused(lambda: require_enumerable(700, 4), "at most 50,000,000 candidates to list their probabilities")
+def draw_from(uniforms):
+    return exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).from_uniforms(uniforms)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: draw_from(np.zeros((3, 1))), r"shape \(trials, 2\), got \(3, 1\)"),
+        (lambda: draw_from(np.zeros(2)), r"shape \(trials, 2\), got \(2,\)"),
+        (lambda: draw_from([[0.5, 1.0]]), r"in \[0, 1\), got 1.0"),
+        (lambda: draw_from([[-0.1, 0.5]]), r"in \[0, 1\), got -0.1"),
+        (lambda: draw_from([[0.5, math.nan]]), r"in \[0, 1\), got nan"),
+        (
+            lambda: exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4),
+            r"at most 25,000,000 entries of tables, got 60,000,003 .*; use fewer records",
+        ),
+        (
+            lambda: require_streamable(3000, 4),
+            r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records",
+        ),
+        (lambda: require_streamable(6, 60), "at most 25,000,000 entries of tables"),
+        (lambda: require_streamable(10**8, 2), "at most 25,000,000 entries of tables"),
+        (lambda: require_enumerable(700, 4), "at most 50,000,000 candidates to list their probabilities"),
+    ],
+)
+def test_invalid_uniforms_and_too_large_problems_raise(call, message):
+    assert_refused(call, message)

@@ -137,8 +137,7 @@ def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
         pmf = np.exp(-rate * distance_of(inner) - k_norm_log_normaliser(k, rate))
         return np.append(pmf, 1 - pmf.sum())
 
-    assert_frequencies(frequencies, pmf(epsilon))
-    assert_rejects(assert_frequencies, frequencies, pmf(1.05 * epsilon))
+    assert_frequencies(frequencies, pmf(epsilon), wrong=pmf(1.05 * epsilon))
 
 
 @pytest.mark.parametrize("k", [10, 40])
@@ -211,23 +210,6 @@ def test_mean_equals_enumeration_of_the_lattice(counts, epsilon, distance):
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-5)  # the enumeration omits distant vectors
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected", "tolerance"),
-    [
-        ((34, 33, 33), 0.1451, 5e-5),
-        ((100, 100, 100), 0.0851, 5e-5),
-        ((80, 15, 5), 0.237, 5e-4),
-        ((150, 150, 150, 150), 0.0981, 5e-5),
-        ((60, 20, 15, 5), 0.312, 5e-4),
-        ((1528, 1307, 1342), 0.0230, 5e-5),
-    ],
-)
-def test_means_at_unit_epsilon(counts, expected, tolerance):
-    assert k_norm_counts(np.ones(len(counts)), counts, 1.0).expected_hellinger() == pytest.approx(
-        expected, abs=tolerance
-    )
-
-
 def test_ties_and_clipping_at_skewed_data():
     """The mean distance depends on the order of categories only if ties do; clipping reduces the mean distance."""
     by_order = [enumerated_mean(c, 1.0, 16, clip=False, ties="first") for c in ((98, 1, 1), (1, 98, 1), (1, 1, 98))]
@@ -271,16 +253,9 @@ def test_projected_counts_lose_information():
     assert projected[0] - projected[1] < 0.9
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: k_norm_counts(np.ones(10), np.full(10, 50), 1.0).expected_hellinger(),
-            "there must be at most 4,000,000 classes",
-        ),
-        (lambda: k_norm_counts(np.ones(61), np.ones(61), 50.0).expected_hellinger(), "at most 60 categories"),
-        (lambda: k_norm_counts([1, 1], [1, 1], 1.0).from_uniforms(np.zeros((3, 2))), "uniforms must have shape"),
-    ],
-)
-def test_invalid_input_raises(call, message):
-    assert_refused(call, message)
+def test_invalid_input_raises():
+    many, wide = k_norm_counts(np.ones(10), np.full(10, 50), 1.0), k_norm_counts(np.ones(61), np.ones(61), 50.0)
+    assert_refused(many.expected_hellinger, "there must be at most 4,000,000 classes")
+    assert_refused(wide.expected_hellinger, "at most 60 categories")
+    draw = k_norm_counts([1, 1], [1, 1], 1.0).from_uniforms
+    assert_refused(lambda: draw(np.zeros((3, 2))), "uniforms must have shape")

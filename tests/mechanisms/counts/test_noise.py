@@ -101,13 +101,6 @@ def test_laplace_draws_are_reproducible():
     assert digest == "611e5407863f9f7331d5c636859651790d5a4c73f45e2c3218630ed9d4072353"
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_loss_of_geometric_noise_equals_epsilon_at_two_categories(epsilon):
-    n = 40
-    log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_pmf() for c in range(n + 1)])
-    assert np.abs(np.diff(log_pmf, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
-
-
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("scale", [1e-3, 2.0, 1e300])
 def test_extreme_uniforms_give_possible_counts(builder, scale):
@@ -132,6 +125,6 @@ def test_histogram_sensitivity_equals_enumeration():
 @pytest.mark.slow
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_problem_too_large_to_stream_can_be_sampled(builder):
-    release = builder([1] * 5, [10**6] * 5, 2.0)
-    assert release.from_uniforms(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
+    release = builder([1] * 5, [10**5] * 5, 2.0)
+    assert release.from_uniforms(np.full((1, 4), 0.5)).tolist() == [[10**5] * 5]
     assert_refused(lambda: release.expected_hellinger(), "candidates to stream")

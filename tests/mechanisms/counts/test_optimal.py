@@ -1,6 +1,6 @@
 """Tests of optimal distributions against a plain linear program, a closed form and all other mechanisms."""
 
-import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from mechanisms.core.hellinger import hellinger
 from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
 from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
-from tests.mechanisms.counts.enumeration import Enumerated
+from tests.mechanisms.counts.enumeration import Enumerated, frequencies_of
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -72,12 +72,6 @@ def test_programs_are_solved_at_both_ends_of_the_range_of_epsilon(prior, n, epsi
     assert (distribution.log_pmf[first] - distribution.log_pmf[second]).max() == distribution.loss <= epsilon
 
 
-@pytest.mark.parametrize("epsilon", [20.1, 40.0, 100.0])
-def test_epsilon_above_the_largest_raises(epsilon):
-    with pytest.raises(ValueError, match=re.escape(f"epsilon must be at most 20 for optimal, got {epsilon:g};")):
-        MECHANISMS["optimal"].build([1, 1], [3, 2], epsilon)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
@@ -100,8 +94,11 @@ def test_one_record_in_two_categories_equals_closed_form(epsilon):
 
 PURE = [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
 PRIORS = [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4]
-COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon
-    (name, prior, (0.1, 1.0, 3.0)[(place + case) % 3])
+COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon, every other one in the gate
+    pytest.param(
+        *(name, prior, (0.1, 1.0, 3.0)[(place + case) % 3]),
+        marks=pytest.mark.exhaustive if (place + case) % 2 else (),
+    )
     for place, name in enumerate(PURE)
     for case, prior in enumerate(PRIORS)
 ]
@@ -155,16 +152,14 @@ def test_permuted_priors_have_permuted_distributions():
 def test_draws_follow_the_distribution():
     release = MECHANISMS["optimal"].build((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
     draws = release.from_uniforms(np.random.default_rng(1).random((200_000, 1)))
-    keys = np.array([16, 4, 1])
-    ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)
-    assert_frequencies(np.bincount(ranks, minlength=10), release.pmf())
+    assert_frequencies(frequencies_of(draws, 3, 3), release.pmf())
     assert release.from_uniforms(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
 
 
 def test_invalid_input_raises():
     for n, k in ((141, 2), (21, 3), (13, 4), (10**6, 4)):
-        with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
-            require_solvable(n, k)
+        assert_refused(partial(require_solvable, n, k), f"at most {MAX_VARIABLES:,}")
     assert_refused(lambda: optimal_distribution((1.0, 2.0), 139, 1.0), "equal prior entries")
-    assert_refused(lambda: optimal_distribution((1.0, 1.0), 2, -1.0), "epsilon must be")
-    assert_refused(lambda: optimal_distribution((1.0, 1.0), 0, 1.0), "n must be an integer")
+    for epsilon in (20.1, 40.0, 100.0):
+        refuse = partial(MECHANISMS["optimal"].build, [1, 1], [3, 2], epsilon)
+        assert_refused(refuse, f"epsilon must be at most 20 for optimal, got {epsilon:g};")

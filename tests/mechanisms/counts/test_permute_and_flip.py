@@ -17,7 +17,7 @@ from mechanisms.counts.permute_and_flip import (
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from tests.mechanisms.counts.constructors import exponential_mechanism, flip_counts
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_frequencies, assert_rejects
+from tests.statistical import assert_frequencies
 
 
 def expand(weights):
@@ -34,7 +34,10 @@ def expand(weights):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "spread"), [(2, 1.0), (12, 0.0), (30, 0.05), (30, 3.0), (50, 0.01), (25, 300.0)])
+@pytest.mark.parametrize(
+    ("size", "spread"),
+    [(2, 1.0), (12, 0.0), (30, 0.05), (30, 3.0), (25, 300.0), pytest.param(50, 0.01, marks=pytest.mark.exhaustive)],
+)
 def test_quadrature_equals_the_expanded_product(size, spread):
     """The pmf equals the expanded product for nearly equal weights, and for one weight 1 and others near 0."""
     log_weights = -spread * np.random.default_rng(3).random(size)
@@ -56,10 +59,8 @@ def walk(weights, rng, size):
 def test_pmf_equals_frequencies_of_the_published_algorithm():
     weights = np.array([1.0, 0.7, 0.7, 0.3, 0.05])
     frequencies = np.bincount(walk(weights, np.random.default_rng(6), 40_000), minlength=5)
-    assert_frequencies(frequencies, np.exp(log_flip_pmf(np.log(weights))))
-    assert_rejects(
-        assert_frequencies, frequencies, weights / weights.sum()
-    )  # the pmf of the exponential mechanism differs
+    # the pmf of the exponential mechanism, which is proportional to the weights, differs
+    assert_frequencies(frequencies, np.exp(log_flip_pmf(np.log(weights))), wrong=weights)
 
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 20), ((1.0, 1.0, 1.0), 8), ((0.3, 2.0), 12)])
@@ -101,12 +102,6 @@ def test_calibrated_exponential_mechanism_is_more_accurate_at_balanced_data(k, n
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: require_flippable(600, 4), "there must be at most 2,000,000 candidates"),
-        (lambda: require_flip_calibratable(200, 3), "there must be at most 6,000 candidates"),
-    ],
-)
-def test_invalid_input_raises(call, message):
-    assert_refused(call, message)
+def test_invalid_input_raises():
+    assert_refused(lambda: require_flippable(600, 4), "there must be at most 2,000,000 candidates")
+    assert_refused(lambda: require_flip_calibratable(200, 3), "there must be at most 6,000 candidates")

@@ -17,7 +17,7 @@ from mechanisms.counts.projection import log_projected_pmf, project
 from tests.mechanisms.counts.constructors import projected_counts
 from tests.mechanisms.counts.test_k_norm import project_exactly
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_frequencies, assert_rejects
+from tests.statistical import assert_frequencies
 
 
 @given(vector=st.lists(st.integers(-9, 15), min_size=2, max_size=5), n=st.integers(1, 12))
@@ -38,8 +38,7 @@ def test_ties_are_broken_uniformly():
     ties = np.random.default_rng(2).random((60_000, 4))
     counts = project(np.tile([4, 4, 4, -2], (60_000, 1)), 10, ties)
     frequencies = [(counts[:, category] == 4).sum() for category in range(3)]
-    assert_frequencies(frequencies, np.full(3, 1 / 3))
-    assert_rejects(assert_frequencies, frequencies, np.array([1.05, 1, 0.95]) / 3)
+    assert_frequencies(frequencies, np.full(3, 1 / 3), wrong=np.array([1.05, 1, 0.95]) / 3)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "geometric"])
@@ -68,19 +67,6 @@ def test_truncated_mean_equals_the_mean_of_the_pmf(noise):
     release = projected_counts([1, 1, 1], [14, 13, 13], 1.0, noise)
     distances = hellinger(1.0 + release.counts, 1.0 + enumerate_candidates(40, 3))
     assert release.expected_hellinger() == pytest.approx(float(release.pmf() @ distances), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("noise", "counts", "expected", "tolerance"),
-    [
-        ("geometric", (100, 100, 100), 0.1166, 1e-4),
-        ("geometric", (1528, 1307, 1342), 0.0316, 1e-4),
-        ("laplace", (100, 100, 100), 0.1190, 1e-4),
-    ],
-)
-def test_means_at_unit_epsilon(noise, counts, expected, tolerance):
-    release = projected_counts(np.ones(3), counts, 2.0, noise)
-    assert release.expected_hellinger() == pytest.approx(expected, abs=tolerance)
 
 
 def test_mean_at_balanced_data_depends_on_the_rule_for_ties():
@@ -129,13 +115,7 @@ def test_permuted_data_have_equal_means(noise):
     assert in_order == pytest.approx([0.442, 0.475, 0.464], abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Noise("gaussian", 1.0).rounded, "noise must be laplace or geometric to be"),
-        (lambda: projected_counts(np.ones(6), np.full(6, 50), 2.0, "laplace").expected_hellinger(), "noisy vectors"),
-        (lambda: projected_counts(np.ones(3), [300, 0, 0], 2.0, "geometric").log_pmf(), "noisy vectors"),
-    ],
-)
-def test_invalid_input_raises(call, message):
-    assert_refused(call, message)
+def test_invalid_input_raises():
+    assert_refused(lambda: Noise("gaussian", 1.0).rounded, "noise must be laplace or geometric to be")
+    assert_refused(projected_counts(np.ones(6), np.full(6, 50), 2.0, "laplace").expected_hellinger, "noisy vectors")
+    assert_refused(projected_counts(np.ones(3), [300, 0, 0], 2.0, "geometric").log_pmf, "noisy vectors")

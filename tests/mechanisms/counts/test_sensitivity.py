@@ -1,6 +1,7 @@
 """Tests of the sensitivities against enumeration of all data sets, and of the statements in the draft P1."""
 
 import functools
+import itertools
 import math
 
 import mpmath
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import gammaln
 
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.counts.exponential import smoothing_gamma
@@ -22,6 +22,7 @@ from mechanisms.counts.sensitivity import (
     smoothed_scales,
     varying_sensitivity,
 )
+from tests.mechanisms.counts.enumeration import Enumerated
 
 CASES = [
     ((1.0, 1.0), 1),
@@ -40,50 +41,31 @@ CASES = [
 ]
 
 
-def plain_hellinger(a, b):
-    def log_beta(x):
-        return gammaln(x).sum() - gammaln(x.sum())
-
-    affinity = math.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2)
-    return math.sqrt(max(0.0, 1 - affinity))
+enumerated = functools.cache(Enumerated)
 
 
-def moved(counts):
-    for i in range(len(counts)):
-        for j in range(len(counts)):
-            if i != j and counts[i] > 0:
-                neighbour = np.array(counts)
-                neighbour[i] -= 1
-                neighbour[j] += 1
-                yield neighbour
-
-
-@functools.cache
-def plain_local_sensitivities(prior, n):
-    alpha = np.array(prior)
-    data_sets = enumerate_candidates(n, len(prior))
-    return np.array([max(plain_hellinger(alpha + c, alpha + d) for d in moved(c)) for c in data_sets])
+def neighbours(counts):
+    for i, j in itertools.permutations(range(len(counts)), 2):
+        if counts[i] > 0:
+            yield counts + np.eye(len(counts), dtype=int)[j] - np.eye(len(counts), dtype=int)[i]
 
 
 @pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 8])
 def test_local_sensitivity_equals_enumeration(prior, n):
-    alpha = np.array(prior)
-    data_sets = enumerate_candidates(n, alpha.size)
-    index = {tuple(c): i for i, c in enumerate(data_sets)}
-    distances = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
-    for row, c in enumerate(data_sets):
-        change = max(np.abs(distances[row] - distances[index[tuple(d)]]).max() for d in moved(c))
-        assert local_sensitivity(alpha, c) == pytest.approx(change, rel=1e-9, abs=1e-7)
+    everything = enumerated(prior, n)
+    change = np.zeros(len(everything.datasets))
+    for c, d in everything.pairs:
+        change[c] = max(change[c], np.abs(everything.distances[c] - everything.distances[d]).max())
+    found = [local_sensitivity(prior, c) for c in everything.datasets]
+    np.testing.assert_allclose(found, change, rtol=1e-9, atol=1e-7)
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
 def test_profile_equals_enumeration(prior, n):
     """The profile at t is the largest local sensitivity within t replacements, even with empty categories."""
-    data_sets = enumerate_candidates(n, len(prior))
-    local = plain_local_sensitivities(prior, n)
-    for c in data_sets:
-        distance = np.abs(data_sets - c).sum(axis=1) // 2
-        expected = np.array([local[distance <= t].max() for t in range(n + 1)])
+    everything = enumerated(prior, n)
+    for c, moves in zip(everything.datasets, everything.moves, strict=True):
+        expected = np.array([everything.local[moves <= t].max() for t in range(n + 1)])
         profile = local_sensitivity_at_distance(prior, c)
         reached = profile.size - 1
         np.testing.assert_allclose(profile, expected[: reached + 1], rtol=1e-9, atol=1e-7)
@@ -96,26 +78,23 @@ def test_profile_equals_enumeration(prior, n):
 @pytest.mark.parametrize(("prior", "n"), CASES)
 @pytest.mark.parametrize("gamma", [0.02, 0.3, 2.0])
 def test_smooth_sensitivity_equals_enumeration(prior, n, gamma):
-    data_sets = enumerate_candidates(n, len(prior))
-    local = plain_local_sensitivities(prior, n)
-    for c in data_sets:
-        distance = np.abs(data_sets - c).sum(axis=1) / 2
-        expected = (local * np.exp(-gamma * distance)).max()
-        assert smooth_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+    everything = enumerated(prior, n)
+    expected = (everything.local * np.exp(-gamma * everything.moves)).max(axis=1)
+    found = [smooth_sensitivity(prior, c, gamma) for c in everything.datasets]
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-7)
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
 def test_global_sensitivity_equals_enumeration(prior, n):
-    assert global_sensitivity(prior, n) == pytest.approx(plain_local_sensitivities(prior, n).max(), rel=1e-9)
+    assert global_sensitivity(prior, n) == pytest.approx(enumerated(prior, n).local.max(), rel=1e-9)
 
 
 def test_enumeration_detects_a_profile_at_wrong_distances():
     """The enumerated profile differs if the ℓ₁ distance is used as the number of replacements (negative control)."""
     prior, c = (0.3, 2.0, 5.0), np.array([3, 3, 2])
-    data_sets = enumerate_candidates(8, 3)
-    local = plain_local_sensitivities(prior, 8)
-    distance = np.abs(data_sets - c).sum(axis=1)
-    wrong = [local[distance <= t].max() for t in range(3)]
+    everything = enumerated(prior, 8)
+    distance = np.abs(everything.datasets - c).sum(axis=1)
+    wrong = [everything.local[distance <= t].max() for t in range(3)]
     assert not np.allclose(local_sensitivity_at_distance(prior, c)[:3], wrong, rtol=1e-3)
 
 
@@ -150,7 +129,7 @@ def test_smoothing_gamma_equals_the_published_formula():
 @pytest.mark.parametrize("n", [100, 101])
 def test_statements_of_the_draft_hold(n):
     """Under Beta(1, 1), H(x, x+1) increases away from the centre, and the outer step is LS(x) (P1, I–III)."""
-    step = np.array([plain_hellinger(np.array([1.0 + x, 1 + n - x]), np.array([2.0 + x, n - x])) for x in range(n)])
+    step = np.diagonal(enumerated((1.0, 1.0), n).distances, 1)
     centre = n // 2
     assert np.all(np.diff(step[(n + 1) // 2 :]) > 0)
     assert np.all(np.diff(step[:centre]) < 0)
@@ -192,7 +171,7 @@ def test_sensitivities_are_ordered_smooth_and_permutation_invariant(problem, gam
     assert smooth <= largest * (1 + 1e-14)
     assert smooth_sensitivity(prior, counts, 2 * gamma) <= smooth
     assert smooth_sensitivity(prior[order], counts[order], gamma) == pytest.approx(smooth, rel=1e-13)
-    for neighbour in moved(counts):  # the definition of a smooth upper bound
+    for neighbour in neighbours(counts):  # the definition of a smooth upper bound
         assert smooth <= math.exp(gamma) * smooth_sensitivity(prior, neighbour, gamma) * (1 + 1e-12)
 
 
@@ -200,21 +179,18 @@ def test_sensitivities_are_ordered_smooth_and_permutation_invariant(problem, gam
 @pytest.mark.parametrize("gamma", [0.02, 0.3, 1.0, 4.0])
 def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
     """The varying sensitivity is 1/min(1/LS + γ·d) over data sets with local sensitivity LS, d replacements away."""
-    data_sets = enumerate_candidates(n, len(prior))
-    local = plain_local_sensitivities(prior, n)
-    for c in data_sets:
-        distance = np.abs(data_sets - c).sum(axis=1) / 2
-        expected = 1 / (1 / local + gamma * distance).min()
-        assert varying_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+    everything = enumerated(prior, n)
+    expected = 1 / (1 / everything.local + gamma * everything.moves).min(axis=1)
+    found = [varying_sensitivity(prior, c, gamma) for c in everything.datasets]
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-7)
 
 
 def test_enumeration_detects_a_varying_sensitivity_at_wrong_distances():
     """The enumeration differs if the ℓ₁ distance is used as the number of replacements (negative control)."""
     prior, n = (0.01, 100.0), 12
-    data_sets = enumerate_candidates(n, 2)
-    local = plain_local_sensitivities(prior, n)
-    wrong = [1 / (1 / local + 0.02 * np.abs(data_sets - c).sum(axis=1)).min() for c in data_sets]
-    right = [varying_sensitivity(prior, c, 0.02) for c in data_sets]
+    everything = enumerated(prior, n)
+    wrong = 1 / (1 / everything.local + 0.02 * 2 * everything.moves).min(axis=1)
+    right = [varying_sensitivity(prior, c, 0.02) for c in everything.datasets]
     assert not np.allclose(right, wrong, rtol=1e-3)
 
 
@@ -227,7 +203,7 @@ def test_reciprocal_of_the_varying_sensitivity_changes_by_at_most_gamma(problem,
     assert varying <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
     assert varying_sensitivity(prior, counts, 2 * gamma) <= varying
     assert varying_sensitivity(prior[order], counts[order], gamma) == pytest.approx(varying, rel=1e-13)
-    for neighbour in moved(counts):
+    for neighbour in neighbours(counts):
         assert abs(1 / varying - 1 / varying_sensitivity(prior, neighbour, gamma)) <= gamma + 1e-12 / varying
 
 
@@ -253,11 +229,7 @@ def test_smoothed_scales_equal_single_sensitivities(prior, n, gamma):
 @pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 9])
 def test_varying_score_changes_by_at_most_two(prior, n):
     """The score over the varying sensitivity changes by at most 2 between neighbours, so the exponent has ε/4."""
-    alpha = np.array(prior)
-    data_sets = enumerate_candidates(n, alpha.size)
-    index = {tuple(c): row for row, c in enumerate(data_sets.tolist())}
-    scores = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
-    scores /= np.array([varying_sensitivity(prior, c) for c in data_sets])[:, None]
-    for row, c in enumerate(data_sets):
-        for neighbour in moved(c):
-            assert np.abs(scores[row] - scores[index[tuple(neighbour)]]).max() <= 2 + 1e-6
+    everything = enumerated(prior, n)
+    scores = everything.distances / np.array([varying_sensitivity(prior, c) for c in everything.datasets])[:, None]
+    for c, d in everything.pairs:
+        assert np.abs(scores[c] - scores[d]).max() <= 2 + 1e-6

@@ -1,6 +1,7 @@
 """Tests of draws of regression weights against quadrature and importance sampling, with negative controls."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +25,13 @@ def problem(n, d, seed, signal=3.0):
 
 def target(n, beta, **changes):
     return dataclasses.replace(glm_mechanism("true-posterior", n, beta, 2, 1.0), **changes)
+
+
+def setting(n, d, seed, beta, signal=3.0, **changes):
+    """Return records, a release of their posterior, and its approximation."""
+    X, y = problem(n, d, seed, signal)
+    release = target(n, beta, **changes)
+    return X, y, release, laplace_approximation(X, y, release)
 
 
 def log_density(X, y, release, weights):
@@ -107,10 +115,8 @@ def test_draws_are_restricted_to_the_ball(d):
 
 @pytest.mark.slow
 def test_many_dimensions_agree_with_importance_sampling():
-    X, y = problem(400, 30, seed=11)
-    release = target(400, 0.02)
-    approximation = laplace_approximation(X, y, release)
-    draws = thinned(X, y, release)
+    X, y, release, approximation = setting(400, 30, seed=11, beta=0.02)
+    draws = thinned(X, y, release, n_draws=2000)
     rng = np.random.default_rng(0)
     z = 1.05 * rng.standard_normal((30_000, 30))
     w = approximation.mean + z @ approximation.factor.T
@@ -131,17 +137,14 @@ def test_many_dimensions_agree_with_importance_sampling():
 @pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.01, 3.0])
 def test_log_density_agrees_with_link(beta):
-    X, y = problem(50, 3, seed=2, signal=10.0)
-    release = target(50, beta, power=0.8)
-    draws = sample_glm(np.random.default_rng(1), X, y, release, laplace_approximation(X, y, release), 120)
+    X, y, release, approximation = setting(50, 3, seed=2, beta=beta, signal=10.0, power=0.8)
+    draws = sample_glm(np.random.default_rng(1), X, y, release, approximation, 120)
     np.testing.assert_allclose(draws.log_density, log_density(X, y, release, draws.weights), rtol=1e-11, atol=1e-9)
 
 
 @pytest.mark.parametrize("beta", [1e-9, 1e-3, 100.0])
 def test_approximation_matches_mode_and_curvature(beta):
-    X, y = problem(60, 4, seed=8)
-    release = target(60, beta, power=0.7)
-    approximation = laplace_approximation(X, y, release)
+    X, y, release, approximation = setting(60, 4, seed=8, beta=beta, power=0.7)
     step = 1e-4 * np.diag(approximation.factor)
     at = log_density(X, y, release, approximation.mean)
     for j in range(4):
@@ -166,9 +169,7 @@ def test_mode_of_separable_classes_is_found():
 def test_chains_converge_from_dispersed_starts():
     from arviz_stats.base import array_stats
 
-    X, y = problem(500, 60, seed=4)
-    release = target(500, 1e-3)
-    approximation = laplace_approximation(X, y, release)
+    X, y, release, approximation = setting(500, 60, seed=4, beta=1e-3)
     rng = np.random.default_rng(2)
     first = sample_glm(rng, X, y, release, approximation, 96, n_chains=5)
     rest = sample_glm(rng, X, y, release, approximation, 1200, n_chains=5, start=first.weights[:, -1])
@@ -179,19 +180,15 @@ def test_chains_converge_from_dispersed_starts():
 
 
 def test_draws_are_reproducible():
-    X, y = problem(50, 3, seed=2)
-    release = target(50, 0.1)
-    approximation = laplace_approximation(X, y, release)
+    X, y, release, approximation = setting(50, 3, seed=2, beta=0.1)
     one, other = (sample_glm(np.random.default_rng(4), X, y, release, approximation, 48).weights for _ in range(2))
     assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", [name for name, link in LINKS.items() if not link.canonical])
 def test_links_without_a_guarantee_are_refused(name):
-    X, y = problem(10, 2, seed=2)
-    release = target(10, 0.1)
+    X, y, release, approximation = setting(10, 2, seed=2, beta=0.1)
     other = dataclasses.replace(release, link=LINKS[name])
-    approximation = laplace_approximation(X, y, release)
     for draw in (
         lambda: laplace_approximation(X, y, other),
         lambda: sample_glm(np.random.default_rng(4), X, y, other, approximation, 12),
@@ -199,12 +196,14 @@ def test_links_without_a_guarantee_are_refused(name):
         assert_refused(draw, f"link must be logistic, got {name}, .*; change it")
 
 
-@pytest.mark.parametrize("n_steps", [0, -12, 5])
-def test_invalid_number_of_steps_raises(n_steps):
-    X, y = problem(10, 2, seed=2)
-    release = target(10, 0.1)
-    with pytest.raises(ValueError, match=r"n_steps must be .* multiple of 12"):
-        sample_glm(np.random.default_rng(4), X, y, release, laplace_approximation(X, y, release), n_steps)
+def test_invalid_numbers_of_steps_and_modes_outside_the_ball_raise():
+    X, y, release, approximation = setting(10, 2, seed=2, beta=0.1)
+    rng, small = np.random.default_rng(4), 0.5 * float(np.linalg.norm(approximation.mean))
+    for n_steps in (0, -12, 5):
+        refuse = partial(sample_glm, rng, X, y, release, approximation, n_steps)
+        assert_refused(refuse, r"n_steps must be .* multiple of 12")
+    cut = dataclasses.replace(release, radius=small)
+    assert_refused(lambda: sample_glm(rng, X, y, cut, approximation, 12), "the mode must be within the ball")
 
 
 @pytest.mark.parametrize(
@@ -218,12 +217,3 @@ def test_invalid_number_of_steps_raises(n_steps):
 )
 def test_invalid_records_raise(X, y, message):
     assert_refused(lambda: laplace_approximation(np.array(X), np.array(y, float), target(2, 0.1)), message)
-
-
-def test_mode_outside_ball_raises():
-    X, y = problem(10, 2, seed=2)
-    release = target(10, 0.1)
-    approximation = laplace_approximation(X, y, release)
-    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(approximation.mean)))
-    with pytest.raises(ValueError, match="the mode must be within the ball"):
-        sample_glm(np.random.default_rng(4), X, y, small, approximation, 12)

@@ -9,12 +9,16 @@ from scipy import special, stats
 from mechanisms.core.noise import Noise, calibrated_noise
 from mechanisms.inference import exact_posterior as exact_module
 from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.sum_inversion import log_bound, log_likelihood
+from mechanisms.tables import messages
+from tests.mechanisms.counts.enumeration import frequencies_of
+from tests.mechanisms.inference.enumeration import enumerate_posterior, marginal_cdf
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.mechanisms.inference.laplace import marginal_posterior
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within
+from tests.statistical import assert_frequencies
 
 MODELS = {
     "exponential": ((2.0, 1.0), (0.3, 2.0), stats.gamma(2.0), lambda t: stats.expon(scale=1 / t)),
@@ -48,28 +52,9 @@ def test_one_record_equals_quadrature(family, noise, outside, restricted):
     assert abs(posterior.cdf(1.05 * edges[1:]) - cdf).max() > 6e-3
 
 
-def test_poisson_equals_enumeration():
-    prior, n, y, noise = (3.0, 1.0), 3, 7.0, Noise("geometric", 1.5)
-    model = ReleaseModel("poisson", n, noise, (1, 4), "clamp")
-    theta = np.linspace(1e-3, 20, 4_000)
-    pmf = stats.poisson.pmf(np.arange(80), theta[:, None])
-    clamped = model.contributions(np.arange(80)).astype(int)
-    one = np.stack([pmf[:, clamped == c].sum(axis=1) for c in range(5)], axis=1)
-    likelihood = sum(
-        one[:, i] * one[:, j] * one[:, k] * np.exp(noise.log_weight(y - i - j - k))
-        for i in range(5)
-        for j in range(5)
-        for k in range(5)
-    )
-    cdf = np.cumsum(stats.gamma.pdf(theta, 3.0) * likelihood)
-    np.testing.assert_allclose(exact_posterior(model, prior, [y]).cdf(theta), cdf / cdf[-1], atol=2e-3)
-
-
 LARGER = {
     "exponential-drop": ("exponential", (8.0, 2.0), (0.1, 0.9), "drop", 40, Noise("laplace", 1.5), 6.0),
-    "exponential-clamp": ("exponential", (8.0, 2.0), (0.1, 0.9), "clamp", 40, Noise("gaussian", 1.5), 16.0),
     "normal-drop": ("normal", (0.0, 4.0), (1.0, 3.0), "drop", 30, Noise("laplace", 3.0), 20.0),
-    "normal-negative": ("normal", (0.0, 4.0), (-3.0, -1.0), "drop", 30, Noise("laplace", 3.0), -20.0),
     "poisson-drop": ("poisson", (8.0, 2.0), (2, 6), "drop", 50, Noise("laplace", 6.0), 120.0),
 }
 
@@ -150,7 +135,7 @@ def test_vague_and_contradicting_priors_equal_enumeration(prior, name, outside):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (3, 4, 5))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3, 4, 5))])
 def test_random_releases_are_resolved(seed):
     """The mass between neighbouring quantiles is proportional to the prior times the likelihood in all modes."""
     rng = np.random.default_rng(seed)
@@ -265,7 +250,7 @@ def test_releases_far_outside_the_range(family, prior, bounds, n, y, expected):
     np.testing.assert_allclose(posterior.mean(), further.mean(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["exponential-drop", "normal-drop", "poisson-drop"])
+@pytest.mark.parametrize("name", LARGER)
 def test_rejection_follows_the_posterior(name):
     family, prior, bounds, outside, n, noise, y = LARGER[name]
     model = ReleaseModel(family, n, noise, bounds, outside)
@@ -283,22 +268,6 @@ def test_posterior_tends_to_the_normal_approximation():
     approximate = marginal_posterior("exponential", prior, n, [y], scale, bounds)
     theta = exact.quantile(np.linspace(0.01, 0.99, 50))
     assert abs(exact.cdf(theta) - approximate.cdf(theta[None])[0]).max() < 2e-3
-
-
-def test_posterior_is_consistent():
-    family, prior, bounds, outside, n, noise, y = LARGER["exponential-drop"]
-    posterior = exact_posterior(ReleaseModel(family, n, noise, bounds, outside), prior, [y])
-    draws = posterior.sample(np.random.default_rng(2), 20_000)
-    assert_mean_within(draws, posterior.mean())
-    assert_mean_within((draws - posterior.mean()) ** 2, posterior.std() ** 2)
-    np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.6])), [0.1, 0.6], atol=1e-9)
-
-
-@pytest.mark.parametrize("y", [1e6, 1e17, 1e300])
-def test_counts_far_below_a_release_keep_their_weights(y):
-    posterior = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [y])
-    nearest = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [10.0])
-    np.testing.assert_allclose(posterior.mean(), nearest.mean(), rtol=1e-9)
 
 
 def test_counts_give_mixtures():
@@ -339,16 +308,116 @@ def test_posterior_that_takes_too_long_is_refused(monkeypatch, share):
     ("family", "outside"),
     [
         ("exponential", "drop"),
-        ("exponential", "clamp"),
         ("normal", "clamp"),
+        pytest.param("exponential", "clamp", marks=pytest.mark.exhaustive),
         pytest.param("normal", "drop", marks=pytest.mark.exhaustive),
     ],
 )
 def test_bounds_of_likelihoods_hold(family, outside):
-    prior_range = np.linspace(-12.0, 4.0, 40)
+    prior_range = np.linspace(-12.0, 4.0, 20)
     theta = np.exp(prior_range) if family == "exponential" else 2.0 * prior_range
     for scale in (0.01, 0.3, 5.0):
         model = ReleaseModel(family, 5, Noise("laplace", scale), bounds=(0.5, 3.0), outside=outside)
         for y in (-1.0, 0.7, 4.0, 9.0, 40.0):
             found, error, _ = log_likelihood(model, theta, y)
             assert np.all(found <= log_bound(model, theta, y) + 2.0 * error + 1e-6)
+
+
+# Multinomial posteriors
+
+MULTINOMIAL = {
+    "laplace": ((0.5, 1.0, 2.0), 12, Noise("laplace", 1.5), [9.3, -4.1, 2.0]),
+    "geometric": ((0.5, 1.0, 2.0), 12, Noise("geometric", 1.5), [9, -4, 2]),
+    "k-norm": ((0.5, 1.0, 2.0, 0.1), 9, Noise("k-norm", 2.0), [9, -4, 2, 2]),
+    "gaussian": ((3.0, 0.2, 0.2, 1.0), 7, Noise("gaussian", 2.0), [1.0, 3.0, 9.0, 0.5]),
+    "far-outside": ((0.5, 0.5, 0.5), 9, Noise("laplace", 0.2), [400.0, -350.0, 7.0]),
+    "tiny-alpha": ((1e-9, 1e-9, 1e-9), 12, Noise("laplace", 0.4), [5.0, 4.0, 4.0]),
+    "two-categories": ((0.5, 3.0), 15, Noise("laplace", 2.0), [3.2, 9.0]),
+}
+
+
+def posterior_of(case):
+    prior, n, noise, y = case
+    return exact_posterior(ReleaseModel("multinomial", n, noise), prior, np.array(y, dtype=float))
+
+
+def evidence_of(case):
+    _, n, noise, y = case
+    return noise.log_weight(np.array(y, dtype=float)[:, None] - np.arange(n + 1))
+
+
+@pytest.mark.parametrize("direct", [1e9, 0.0])
+@pytest.mark.parametrize("name", MULTINOMIAL)
+def test_marginals_equal_enumeration(monkeypatch, name, direct):
+    """Also by Fourier transforms, if their errors allow it."""
+    monkeypatch.setattr(messages, "DIRECT", direct)
+    case = MULTINOMIAL[name]
+    prior, n = case[:2]
+    posterior = posterior_of(case)
+    counts, weights = enumerate_posterior(prior, n, evidence_of(case))
+    theta = np.array([0.02, 0.2, 0.5, 0.9])
+    for j in range(len(prior)):
+        expected = [marginal_cdf(prior, n, counts, weights, j, t) for t in theta]
+        np.testing.assert_allclose(posterior.marginals[j].cdf(theta), expected, rtol=1e-10, atol=1e-14)
+    expected = (np.array(prior) + weights @ counts) / (sum(prior) + n)
+    np.testing.assert_allclose(posterior.mean(), expected, rtol=1e-12)
+    assert posterior.mean().sum() == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MULTINOMIAL)
+def test_draws_of_counts_follow_the_enumerated_weights(name):
+    case = MULTINOMIAL[name]
+    prior, n = case[:2]
+    draws = posterior_of(case).table.sample(np.random.default_rng(1), 30_000)[:, :-1]
+    (_, weights), (_, wrong) = (enumerate_posterior(prior, n, factor * evidence_of(case)) for factor in (1.0, 1.1))
+    # far outside, the noise scale hardly affects the posterior
+    observed = frequencies_of(draws, n, len(prior))
+    assert_frequencies(observed, weights, wrong=None if name == "far-outside" else wrong)
+
+
+def test_draws_of_theta_follow_the_marginals():
+    posterior = posterior_of(MULTINOMIAL["laplace"])
+    draws = posterior.sample(np.random.default_rng(2), 20_000)
+    for j, marginal in enumerate(posterior.marginals):
+        assert stats.kstest(draws[:, j], marginal.cdf).pvalue > 1e-6
+    assert stats.kstest(0.95 * draws[:, 0], posterior.marginals[0].cdf).pvalue < 1e-6
+    np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.7])), [[0.1] * 3, [0.7] * 3], atol=1e-10)
+    assert np.all(posterior.std() > 0)
+
+
+@pytest.mark.slow
+def test_many_records_equal_a_sum_over_a_lattice():
+    """Noisy counts whose sum is 5,000 too large; Gibbs chains of this case do not mix."""
+    n, scale, y, step = 100_000, 2_000.0, np.array([5e4, 3e4, 2.5e4]), 50.0
+    posterior = posterior_of(((1, 1, 1), n, Noise("laplace", scale), y))
+    first, second = np.meshgrid(*[np.arange(0.0, n + 1, step)] * 2, indexing="ij", sparse=True)
+    counts = np.stack(np.broadcast_arrays(first, second, n - first - second))
+    weights = np.where(counts[2] >= 0.0, np.exp(-np.abs(y[:, None, None] - counts).sum(axis=0) / scale), 0.0)
+    weights /= weights.sum()
+    means = (1.0 + (weights * counts).sum(axis=(1, 2))) / (n + 3)
+    seconds = (weights * (1.0 + counts) * (2.0 + counts)).sum(axis=(1, 2)) / ((n + 3) * (n + 4))
+    std = np.sqrt(seconds - means**2)
+    np.testing.assert_allclose(posterior.mean(), means, atol=2e-4 * std.min())
+    np.testing.assert_allclose(posterior.std(), std, rtol=2e-4)
+    draws = posterior.sample(np.random.default_rng(1), 1_000)
+    assert np.all(np.abs(draws.mean(axis=0) - means) < 5.0 * std / np.sqrt(1_000))
+    marginal, theta = posterior.marginals[0], np.linspace(0.4, 0.6, 5)
+    components = stats.beta(1 + marginal.counts, 2 + n - marginal.counts)
+    np.testing.assert_allclose(marginal.cdf(theta), [marginal.weights @ components.cdf(t) for t in theta], atol=1e-13)
+
+
+@pytest.mark.slow
+def test_k_norm_with_a_hundred_categories_agrees_with_a_gibbs_sampler():
+    k, n, rng = 100, 1_000_000, np.random.default_rng(3)
+    prior, noise = np.full(k, 0.5), Noise("k-norm", 20.0)
+    y = rng.multinomial(n, rng.dirichlet(prior)) + noise.sample(rng, (k,))
+    posterior = posterior_of((prior, n, noise, y))
+    assert posterior.mean().sum() == pytest.approx(1.0, rel=1e-9)
+    assert posterior.table.error < 1e-10
+    low, high = posterior.interval(0.95)
+    np.testing.assert_allclose(posterior.cdf([low, high]), np.repeat([[0.025], [0.975]], k, axis=1), rtol=1e-10)
+    model = ReleaseModel("multinomial", n, noise)
+    draws = sample_gibbs_exact(rng, model, prior, y, n_draws=2_000)
+    for j in np.argsort(y)[-3:]:
+        thin = draws[..., j].ravel()[::50]
+        assert stats.kstest(thin, posterior.marginals[j].cdf).pvalue > 1e-6

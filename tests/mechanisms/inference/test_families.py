@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -39,7 +40,7 @@ def test_every_family_is_tested():
 
 def interval_moments(log_density, low, high, mode, scale):
     """Return probability, mean and variance by quadrature on subintervals that grow with the distance from the mode."""
-    steps = [0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50, 60, 80, 100, 130]
+    steps = [0, 1, 2, 4, 6, 10, 16, 25, 40, 60, 90, 130]
     points = sorted({mode + sign * step * scale for step in steps for sign in (-1, 1)})
     inside = [max(low, points[0]), *(p for p in points if low < p < high), min(high, points[-1])]
     mass, first, second = (
@@ -87,14 +88,14 @@ ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson"
     [
         ("exponential", 4.0, (0.00633, 0.9222)),
         ("exponential", 1e-6, (0.5, 1.0)),
-        ("exponential", 1e-2, (0.0, 2.0)),
+        pytest.param("exponential", 1e-2, (0.0, 2.0), marks=pytest.mark.exhaustive),
         ("exponential", 500.0, (0.5, 1.0)),
         ("exponential", 2.0, (1.0, 1.0001)),
-        ("normal", 0.3, (-1.0, 2.0)),
+        pytest.param("normal", 0.3, (-1.0, 2.0), marks=pytest.mark.exhaustive),
         ("normal", 30.0, (-1.0, 2.0)),
-        ("normal", -30.0, (-1.0, 2.0)),
+        pytest.param("normal", -30.0, (-1.0, 2.0), marks=pytest.mark.exhaustive),
         ("normal", 1.0, (1.0, 1.0001)),
-        ("normal", 0.0, (-12.0, 12.5)),
+        pytest.param("normal", 0.0, (-12.0, 12.5), marks=pytest.mark.exhaustive),
         ("normal", 4.0, (-3.0, 3.9)),
         ("poisson", 3.0, (1.0, 6.0)),
         ("poisson", 1e-3, (0.0, 6.0)),
@@ -107,7 +108,7 @@ def test_region_moments_equal_quadrature(name, theta, bounds):
     """Region moments agree with quadrature, even in far tails and narrow intervals, where closed forms lose digits."""
     found = FAMILIES[name].region_moments(theta, bounds)
     checked = 0
-    with mpmath.workdps(40):
+    with mpmath.workdps(25):
         for region, exact in enumerate(ORACLES[name](mpmath.mpf(theta), *map(mpmath.mpf, bounds))):
             if exact is None:
                 assert found[0][region] == 0
@@ -259,12 +260,11 @@ def test_truncated_statistic_includes_the_bounds():
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_invalid_priors_raise(name):
-    good = PRIORS[name]
+    good, validate = PRIORS[name], FAMILIES[name].validate_prior
     for bad in [(), (1.0,), (*good[:-1], 0.0), (*good[:-1], -1.0), (*good[:-1], math.nan), (math.inf, *good[1:]), "ab"]:
-        with pytest.raises(ValueError, match="prior"):
-            FAMILIES[name].validate_prior(bad)
-    if name not in ("multinomial",):
-        assert_refused(lambda: FAMILIES[name].validate_prior((1, 1, 1)), "prior must have 2 numbers")
+        assert_refused(partial(validate, bad), "prior")
+    if name != "multinomial":
+        assert_refused(partial(validate, (1, 1, 1)), "prior must have 2 numbers")
 
 
 @pytest.mark.parametrize(
@@ -282,44 +282,25 @@ def test_invalid_priors_raise(name):
     ],
 )
 def test_invalid_bounds_raise(name, bounds, message):
-    family = FAMILIES[name]
-    assert_refused(lambda: family.sensitivity(bounds), message)
+    assert_refused(lambda: FAMILIES[name].sensitivity(bounds), message)
     assert_refused(lambda: draw_sums(name, np.random.default_rng(1), [[0.5]], 3, bounds), message)
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "data", "parameters"),
     [
-        ("binomial", [0, 2]),
-        ("binomial", [0.5]),
-        ("binomial", []),
-        ("binomial", [[0, 1]]),
-        ("multinomial", [[1, 1], [0, 1]]),
-        ("multinomial", [1, 0]),
-        ("exponential", [-0.1]),
-        ("exponential", [math.inf]),
-        ("poisson", [1.5]),
-        ("normal", [math.nan]),
+        ("binomial", [[0, 2], [0.5], [], [[0, 1]]], [[[-0.1]], [[math.nan]]]),
+        ("multinomial", [[[1, 1], [0, 1]], [1, 0]], [[[0.5, 0.2, 0.2]]]),
+        ("exponential", [[-0.1], [math.inf]], [[[0.0]]]),
+        ("poisson", [[1.5]], [[[math.inf]]]),
+        ("normal", [[math.nan]], [[[math.inf]], [1.0]]),
     ],
 )
-def test_data_outside_support_raise(name, data):
-    assert_refused(lambda: statistic(name, data, BOUNDS[name]), "data must")
-
-
-@pytest.mark.parametrize(
-    ("name", "theta"),
-    [
-        ("binomial", [[-0.1]]),
-        ("binomial", [[math.nan]]),
-        ("multinomial", [[0.5, 0.2, 0.2]]),
-        ("exponential", [[0.0]]),
-        ("poisson", [[math.inf]]),
-        ("normal", [[math.inf]]),
-        ("normal", [1.0]),
-    ],
-)
-def test_invalid_parameters_raise(name, theta):
-    assert_refused(lambda: draw_sums(name, np.random.default_rng(1), theta, 3, BOUNDS[name]), "theta must")
+def test_data_and_parameters_outside_their_ranges_raise(name, data, parameters):
+    for records in data:
+        assert_refused(partial(statistic, name, records, BOUNDS[name]), "data must")
+    for theta in parameters:
+        assert_refused(partial(draw_sums, name, np.random.default_rng(1), theta, 3, BOUNDS[name]), "theta must")
 
 
 def test_region_moments_of_bounded_family_raise():

@@ -9,9 +9,10 @@ from mechanisms.core.noise import Noise
 from mechanisms.inference.exact_posterior import count_mixture, exact_posterior
 from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.inference.chains import assert_cdf
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.mechanisms.inference.test_gibbs import EXTREMES
-from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
+from tests.statistical import assert_frequencies, assert_rejects
 
 LAPLACE, GAUSSIAN = 1, 2
 
@@ -104,14 +105,6 @@ def test_split_of_invalid_odds_fails():
     assert failures == 2
 
 
-def assert_cdf(draws, cdf, n_batches=60):
-    """Assert that chains, shape (n_chains, n_draws), agree with `cdf` at nine points within five standard errors."""
-    for level in np.linspace(0.1, 0.9, 9):
-        point = np.quantile(draws, level)
-        below = (draws <= point).reshape(len(draws) * n_batches, -1).mean(axis=1)
-        assert_mean_within(below, float(cdf(point)))
-
-
 BINOMIAL = {
     "uniform-zero": ((1.0, 1.0), 100, Noise("laplace", 1.0), 0.0),
     "skewed": ((1.0, 50.0), 100, Noise("laplace", 1 / 3), 1.3),
@@ -171,16 +164,6 @@ def test_extreme_inputs_give_valid_parameters(family, prior, n, y, scale, noise)
     model = ReleaseModel(family, n, Noise(noise, scale))
     draws = sample_gibbs_exact(np.random.default_rng(5), model, prior, y, n_burn_in=0, n_draws=1_000)
     assert np.all((draws >= 0) & (draws <= 1))
-
-
-def test_runs_are_reproducible():
-    model = ReleaseModel("multinomial", 100, Noise("laplace", 3.0))
-    runs = [
-        sample_gibbs_exact(np.random.default_rng(seed), model, (1, 2, 3), [10, 20, 70], n_burn_in=5, n_draws=50)
-        for seed in (1, 1, 2)
-    ]
-    assert np.array_equal(runs[0], runs[1])
-    assert not np.array_equal(runs[0], runs[2])
 
 
 def test_other_families_and_runs_are_refused():

@@ -71,23 +71,6 @@ def test_multinomial_marginals_are_beta_distributions():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_draws_have_the_posterior_mean(family):
-    n = 40
-    s = draw_sums(
-        family,
-        np.random.default_rng(2),
-        FAMILIES[family].draw_parameters(np.random.default_rng(1), PRIORS[family], 3),
-        n,
-        (0.0, 2.0) if FAMILIES[family].is_truncated else None,
-    )[0]
-    posterior = conjugate_posterior(family, PRIORS[family], n, s)
-    draws = posterior.sample(np.random.default_rng(3), 50_000)
-    draws, means = draws.reshape(3, 50_000, -1), posterior.mean().reshape(3, -1)
-    assert_mean_within(draws[1, :, 0], means[1, 0])
-    assert_rejects(assert_mean_within, draws[1, :, 0], 1.05 * means[1, 0])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_non_private_is_calibrated_and_naive_is_not(family):
     """PIT values are uniform for the non-private posterior, but near 0 and 1 if inference ignores the noise."""
     rng, distribution, n = np.random.default_rng(8), FAMILIES[family], 50

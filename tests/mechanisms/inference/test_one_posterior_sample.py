@@ -1,6 +1,7 @@
 """Tests of draws from tempered posteriors against mpmath, and of their privacy loss against density ratios."""
 
 import math
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 
 from mechanisms.inference.one_posterior_sample import EDGE, N_DRAWS, OnePosteriorSampling
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within, assert_rejects
+from tests.statistical import assert_mean_within
 
 METHODS = ["ops", "ops-likelihood"]
 LOG_ODDS = math.log(9)
@@ -98,7 +99,7 @@ def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
     order = np.argsort(uniforms[0])
     assert np.all(np.diff(draws[0, order]) >= 0)
     a, b = mechanism.beta_parameters([s])[0]
-    for u, theta in zip(uniforms[0, :7], draws[0, :7], strict=True):
+    for u, theta in zip(uniforms[0, :5], draws[0, :5], strict=True):
         assert abs(truncated_beta_cdf(theta, a, b) - u) < 1e-11
 
 
@@ -137,8 +138,7 @@ def test_draws_have_the_mean_of_the_truncated_distribution():
     distribution, shifted = stats.beta(a, b), stats.beta(a + 1, b)
     within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (distribution, shifted)]
     expected = distribution.mean() * within[1] / within[0]
-    assert_mean_within(draws, expected)
-    assert_rejects(assert_mean_within, draws, 1.05 * expected)
+    assert_mean_within(draws, expected, wrong=1.05 * expected)
 
 
 def test_only_published_form_is_over_dispersed():
@@ -153,18 +153,10 @@ def test_only_published_form_is_over_dispersed():
     assert distances["ops-likelihood"] < 0.06
 
 
-@pytest.mark.parametrize(("arguments", "message"), [(("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")])
-def test_invalid_mechanisms_raise(arguments, message):
-    assert_refused(lambda: one_posterior_sampling(*arguments), message)
-
-
-@pytest.mark.parametrize("counts", [[-1], [11], [2.5], [[3]], [np.nan]])
-def test_invalid_counts_raise(counts):
-    with pytest.raises(ValueError, match="counts must be integers from 0 to 10"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(np.full((1, N_DRAWS), 0.5), counts)
-
-
-@pytest.mark.parametrize("uniforms", [np.full((1, 99), 0.5), np.full((1, N_DRAWS), 1.0), np.full((2, N_DRAWS), 0.5)])
-def test_invalid_uniforms_raise(uniforms):
-    with pytest.raises(ValueError, match=r"uniforms must be in \[0, 1\), of shape \(1, 100\)"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(uniforms, [3])
+def test_invalid_arguments_raise():
+    assert_refused(lambda: one_posterior_sampling("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0")
+    draw, half = one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms, np.full((1, N_DRAWS), 0.5)
+    for counts in ([-1], [11], [2.5], [[3]], [np.nan]):
+        assert_refused(partial(draw, half, counts), "counts must be integers from 0 to 10")
+    for uniforms in (half[:, 1:], 2 * half, np.tile(half, (2, 1))):
+        assert_refused(partial(draw, uniforms, [3]), r"uniforms must be in \[0, 1\), of shape \(1, 100\)")

@@ -20,9 +20,10 @@ from mechanisms.inference.gibbs import (
 )
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.inference.chains import assert_cdf
 from tests.mechanisms.inference.laplace import draw_sums as draw_statistics
 from tests.mechanisms.inference.laplace import sample_gibbs
-from tests.mechanisms.inference.test_gibbs import assert_distribution
+from tests.mechanisms.inference.test_gibbs import ALLOWED
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
@@ -230,8 +231,8 @@ def test_unimodal_draws_agree_with_marginal_posterior(family, bounds, prior, n, 
         np.random.default_rng(4), family, prior, n, [noisy], noise_scale, bounds, method, n_draws=50_000
     )
     cdf = posterior_on_grid(family, bounds, prior, n, noisy, noise_scale, theta)
-    assert_distribution(draws, lambda x: np.interp(x, theta, cdf), 0.006)
-    assert_rejects(assert_distribution, draws * 1.05, lambda x: np.interp(x, theta, cdf), 0.006)
+    assert_cdf(draws, lambda x: np.interp(x, theta, cdf), 0.006)
+    assert_rejects(assert_cdf, draws * 1.05, lambda x: np.interp(x, theta, cdf), 0.006)
 
 
 @pytest.mark.slow
@@ -246,7 +247,7 @@ def test_collapsed_move_weights_two_modes_correctly():
         known = "exponential", (3.0, 3.0), n, [noisy], noise_scale, PAPER_BOUNDS, method
         return sample_gibbs(np.random.default_rng(5), *known, n_draws=25_000, n_chains=8)
 
-    assert_distribution(chains("gibbs-collapsed"), lambda x: np.interp(x, theta, cdf), 0.006)
+    assert_cdf(chains("gibbs-collapsed"), lambda x: np.interp(x, theta, cdf), 0.006)
     shares = (chains("gibbs")[:, -5000:] < 0.5).mean(axis=1)
     assert np.all((shares < 0.02) | (shares > 0.98))
 
@@ -292,19 +293,9 @@ def test_extreme_inputs_give_valid_parameters(family, bounds, prior, n, noisy, n
     assert family == "normal" or np.all(draws >= 0)
 
 
-@pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed", "gibbs-published"])
-def test_runs_are_reproducible(method):
-    def run(seed):
-        known = "poisson", (8, 2), 50, [180.0], 80.0, (0, 8), method
-        return sample_gibbs(np.random.default_rng(seed), *known, n_burn_in=2, n_draws=30)
-
-    assert np.array_equal(run(1), run(1))
-    assert not np.array_equal(run(1), run(2))
+def test_tables_of_regions_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         tabulate_regions("poisson", (0, 8)).coefficients[0] = 0.0
-
-
-ALLOWED = {"prior": (8, 2), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1.0, "n_burn_in": 0, "n_draws": 2}
 
 
 @pytest.mark.parametrize(

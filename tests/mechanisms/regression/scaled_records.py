@@ -30,7 +30,7 @@ def least_squares(u):
     return theta, ((u[:, -1] - z @ theta) ** 2).mean(), np.linalg.inv(z.T @ z)
 
 
-def coverage(method, assumed, data_of, n_trials=300):
+def coverage(method, assumed, data_of, n_trials=150):
     """Return the coverage of 95 % intervals of (θ₀, θ, σ²) by the bootstrap of `assumed`; `data_of` is released."""
     rng, truth, hits = np.random.default_rng(2), np.array([0.1, 0.5, 0.04]), []
     for _ in range(n_trials):

@@ -14,15 +14,6 @@ def gram_of(rng, n=2_000, slopes=(0.5,)):
     return gram_from(records_of(rng, n, slopes, error_std=0.2))
 
 
-@pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
-def test_without_noise_it_is_least_squares(slopes):
-    rng = np.random.default_rng(1)
-    gram, method = gram_of(rng, slopes=slopes), AdaSSP(len(slopes) + 1, 1e18, 1e-6)
-    theta = np.linalg.solve(gram[:-1, :-1], gram[:-1, -1])
-    residual = gram[-1, -1] - theta @ gram[:-1, -1]
-    np.testing.assert_allclose(method.estimate(method.release(rng, gram))[0], [*theta, residual / 2_000], rtol=1e-5)
-
-
 def test_penalty_raises_the_smallest_eigenvalue():
     """The penalty of ridge regression complements the lower bound on the smallest eigenvalue."""
     rng, method = np.random.default_rng(1), AdaSSP(2, 0.01, 1e-6)

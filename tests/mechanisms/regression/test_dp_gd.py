@@ -15,12 +15,13 @@ from tests.mechanisms.regression.scaled_records import coverage, gram_from, leas
 
 
 @pytest.mark.parametrize("slopes", [(0.5,), (0.3, -0.2, 0.4)])
-def test_without_noise_it_is_least_squares(slopes):
+def test_without_noise_estimates_are_least_squares(slopes):
     rng = np.random.default_rng(1)
     u = records_of(rng, slopes=slopes)
     theta, variance, _ = least_squares(u)
-    found = NoisyDescent(len(slopes) + 1, 1e18, 1e-6).release(rng, u).estimate[0]
-    np.testing.assert_allclose(found, [*theta, variance], rtol=1e-5)
+    descent, ada = (kind(len(slopes) + 1, 1e18, 1e-6) for kind in (NoisyDescent, AdaSSP))
+    for found in (descent.release(rng, u).estimate, ada.estimate(ada.release(rng, gram_from(u)))):
+        np.testing.assert_allclose(found[0], [*theta, variance], rtol=1e-5)
 
 
 def test_clipped_sums_equal_those_of_numpy():
@@ -66,7 +67,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 def test_noise_has_its_variance():
     """Averaged iterates near the minimum have the covariance of averaged independent noise."""
     rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0, 1e-6)
-    u = records_of(rng, n=100_000)
+    u = records_of(rng, n=40_000)
     theta, _, inverse = least_squares(u)
     drawn = [method.release(rng, u) for _ in range(400)]
     gaps = np.array([each.theta[0] for each in drawn]) - theta
@@ -93,7 +94,7 @@ def test_records_for_which_the_sensitivities_do_not_hold_are_refused(release, re
 )
 def test_intervals_cover(kind, epsilon, data_of):
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
-    method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 300)
+    method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 150)
     assert (coverage(method, method, data_of) > 0.93 - 5 * error).all()
     assert (coverage(method, replace(method, rho=100 * method.rho), data_of)[1:] < 0.93 - 5 * error).all()
 

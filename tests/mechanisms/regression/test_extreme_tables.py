@@ -19,26 +19,8 @@ from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistic
 from mechanisms.release import ExactNoise
 
 SUBSTITUTE = (0.25, 2.0)
-NUMBERS = np.array(
-    [
-        0.0,
-        5e-324,
-        1e-310,
-        1e-300,
-        -1e-300,
-        1e-161,
-        -1e-161,
-        1e-70,
-        1.0,
-        -1.0,
-        1e22,
-        2.0**63,
-        1e70,
-        1e140,
-        -1e140,
-        1.7e308,
-    ]
-)
+SIZES = [5e-324, 1e-310, 1e-300, 1e-161, 1e-70, 1.0, 1e22, 2.0**63, 1e70, 1e140, 1.7e308]
+NUMBERS = np.array([0.0, *SIZES, -1e-300, -1e-161, -1.0, -1e140])
 CUTOFFS = np.array([-1.7e308, -1e140, -1.0, 0.0, 5e-324, 0.3, 1e22, 1.7e308])
 PROBABILITIES = np.array([1e-9, 0.025, 0.3, 0.5, 0.999])
 PRIORS = {

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mechanisms.regression.partition_quantile import (
     window_distribution,
 )
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_mean_within, assert_rejects
+from tests.statistical import assert_mean_within
 
 SPLITS = {"quantile": (0.45, 0.45), "quantile-exact": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}
 
@@ -130,8 +131,7 @@ def test_released_means_have_laplace_noise_of_the_stated_scale():
             mean = one.clipped_mean(q[:, 0], found.centres[0], found.half_widths[0])
             noise.append((found.values[0] - mean) / (2 * found.half_widths[0] / (50 * 0.45)))
         assert stats.kstest(noise, stats.laplace.cdf).pvalue > 1e-6
-        assert_mean_within(np.abs(noise), 1.0)
-        assert_rejects(assert_mean_within, np.abs(noise), 2.0)
+        assert_mean_within(np.abs(noise), 1.0, wrong=2.0)
 
 
 def test_intervals_of_the_two_methods():
@@ -221,8 +221,7 @@ def test_miss_probability_of_a_search_that_ends_at_its_cap():
     capped = [search.release(rng, q, np.ones(10)).capped[0] for _ in range(4000)]
     stated = search.miss_probability()
     assert stated > 0.05
-    assert_mean_within(np.array(capped, dtype=float), stated)
-    assert_rejects(assert_mean_within, np.array(capped, dtype=float), 1.5 * stated)
+    assert_mean_within(np.array(capped, dtype=float), stated, wrong=1.5 * stated)
     assert method("quantile-noiseless").miss_probability() == 0.0
 
 
@@ -246,32 +245,29 @@ def test_extreme_inputs_give_finite_releases(name):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("name", "split", "start", "message"),
     [
-        (
-            lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.4)),
-            "must add up to epsilon = 1, got 0.5 . 0.4 = 0.9",
-        ),
-        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.3, 0.2)), r"must be 2 numbers > 0 \(bounds, noise\)"),
-        (
-            lambda: partition_quantile("quantile-centred", 10, 1.0, (0.5, 0.5)),
-            r"3 numbers > 0 \(scale, centre, noise\)",
-        ),
-        (lambda: partition_quantile("quantile", 10, 1.0, (1.5, -0.5)), "must be 2 numbers > 0"),
-        (lambda: partition_quantile("quantile", 10, 1.0, (1.0, 0.0)), "must be 2 numbers > 0"),
-        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=0.0), "mu, half the width"),
-        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=-2.0), "mu, half the width"),
-        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e-285), "must be >= 1e-290 .* mu = 1e-285"),
-        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=1e285), "<= 1e.290, got mu = 1e.285"),
-        (
-            lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)),
-            "rng must be a numpy Generator for the noise of",
-        ),
-        (lambda: method("quantile", 4).release(None, np.zeros((3, 1)), np.ones(3)), "must have shapes"),
-        (lambda: method("quantile", 3).release(None, np.zeros(3), np.ones(3)), "must have shapes"),
-        (lambda: method("quantile", 3).release(None, np.full((3, 1), np.nan), np.ones(3)), "must be numbers"),
-        (lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.zeros(3)), "spreads > 0"),
+        ("quantile", (0.5, 0.4), 1.0, "must add up to epsilon = 1, got 0.5 . 0.4 = 0.9"),
+        ("quantile", (0.5, 0.3, 0.2), 1.0, r"must be 2 numbers > 0 \(bounds, noise\)"),
+        ("quantile-centred", (0.5, 0.5), 1.0, r"3 numbers > 0 \(scale, centre, noise\)"),
+        ("quantile", (1.5, -0.5), 1.0, "must be 2 numbers > 0"),
+        ("quantile", (1.0, 0.0), 1.0, "must be 2 numbers > 0"),
+        ("quantile", (0.5, 0.5), 0.0, "mu, half the width"),
+        ("quantile", (0.5, 0.5), -2.0, "mu, half the width"),
+        ("quantile", (0.5, 0.5), 1e-285, "must be >= 1e-290 .* mu = 1e-285"),
+        ("quantile", (0.5, 0.5), 1e285, "<= 1e.290, got mu = 1e.285"),
     ],
 )
-def test_invalid_input_raises(call, message):
-    assert_refused(call, message)
+def test_invalid_methods_raise(name, split, start, message):
+    assert_refused(lambda: partition_quantile(name, 10, 1.0, split, start), message)
+
+
+def test_invalid_statistics_raise():
+    for q, s, message in (
+        (np.zeros((3, 1)), np.ones(3), "rng must be a numpy Generator for the noise of"),
+        (np.zeros((4, 1)), np.ones(3), "must have shapes"),
+        (np.zeros(3), np.ones(3), "must have shapes"),
+        (np.full((3, 1), np.nan), np.ones(3), "must be numbers"),
+        (np.zeros((3, 1)), np.zeros(3), "spreads > 0"),
+    ):
+        assert_refused(partial(method("quantile", 3).release, None, q, s), message)

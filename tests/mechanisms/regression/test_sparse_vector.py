@@ -51,16 +51,6 @@ def test_draws_follow_the_pmf():
     assert_rejects(assert_frequencies, drawn, np.exp(other.log_pmf(search.counts(values))))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.45, 4.0])
-@pytest.mark.parametrize(("n_values", "doublings", "share"), [(2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9)])
-def test_loss_over_all_data_sets_is_within_three_quarters(n_values, doublings, share, epsilon):
-    search = SparseVector(n_values, epsilon, share=share, doublings=doublings)
-    found = audit(search)
-    assert found.check(search.guarantee).holds
-    assert 0.1 * epsilon < found.epsilon <= 0.75 * epsilon
-
-
 SEARCHES = [(1, 1, 0.5), (2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9), (3, 6, 0.3)]
 NOISY_SEARCHES = [  # each epsilon occurs with every search and with every noise factor
     (*search, epsilon, (1.0, 0.3, 2.0)[(place + case) % 3])
@@ -74,12 +64,17 @@ NOISY_SEARCHES = [  # each epsilon occurs with every search and with every noise
 def test_stated_loss_is_the_largest_over_all_data_sets(n_values, doublings, share, epsilon, factor):
     """The stated loss is the largest one over all neighbours, even if the noise is multiplied by 0.3 or 2."""
     search = SparseVector(n_values, epsilon, share=share, doublings=doublings, noise_factor=factor)
-    assert search.loss == pytest.approx(audit(search).epsilon, rel=1e-9)
+    found = audit(search)
+    assert search.loss == pytest.approx(found.epsilon, rel=1e-9)
+    if factor == 1.0:  # the published noise has at most three quarters of the stated loss
+        assert found.check(search.guarantee).holds
+        assert 0.1 * epsilon < found.epsilon <= 0.75 * epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.45, 4.0])
 @pytest.mark.parametrize(
-    ("n_values", "doublings", "share"), [(2, 1, 1.0), (4, 3, 0.8), pytest.param(8, 4, 0.5, marks=pytest.mark.slow)]
+    ("n_values", "doublings", "share"),
+    [(2, 1, 1.0), (4, 3, 0.8), pytest.param(8, 4, 0.5, marks=(pytest.mark.slow, pytest.mark.exhaustive))],
 )
 def test_calibrated_search_loses_exactly_epsilon(n_values, doublings, share, epsilon):
     """The calibrated search has the loss ε; with 3 % less noise, the guarantee is violated."""

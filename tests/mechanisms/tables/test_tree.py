@@ -31,7 +31,7 @@ from mechanisms.tables import (
 from mechanisms.tables.solve import solve
 from mechanisms.tables.tilts import Leaves
 from tests.mechanisms.refusals import assert_refused
-from tests.statistical import assert_frequencies, assert_rejects
+from tests.statistical import assert_frequencies
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 3.0)
@@ -537,7 +537,7 @@ def _groups(seed: int, k: int, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (0, 3))])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (0, 1, 3))])
 def test_groups_with_different_fitted_priors_have_a_posterior(seed):
     """Tilts have to suit the priors of all points of the grids, whose tails fall at different rates."""
     y, parents = _groups(seed, 3, 6)
@@ -548,10 +548,10 @@ def test_groups_with_different_fitted_priors_have_a_posterior(seed):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
 def test_groups_equal_the_mixture_over_pairs_of_priors():
-    y, parents = _groups(5, 2, 3)
+    y, parents = _groups(2, 2, 3)
     fitted, few = fit_prior(y, GAUSSIAN, parents, per_group=True), []
     for grid in fitted.grids:  # the most probable points
-        best = np.argsort(grid.weights)[-9:]
+        best = np.argsort(grid.weights)[-4:]
         few.append(PriorGrid(*(tuple(np.array(one, object)[best]) for one in (grid.priors, grid.weights)),
                              tuple(np.array(grid.prior_weights)[best])))  # fmt: skip
     grids = GroupGrids(fitted.nodes, tuple(few))
@@ -590,9 +590,8 @@ def test_draws_of_three_hundred_leaves_follow_their_marginals():
     for node in (0, 157, 305, 331, 333):
         support, p = posterior.pmf(node)
         counts = np.bincount(draws[:, node] - support[0], minlength=support.size)
-        assert_frequencies(counts, p)
         wrong = p * np.exp(0.1 * (support - posterior.mean()[node]) / posterior.std()[node])
-        assert_rejects(assert_frequencies, counts, wrong / wrong.sum())
+        assert_frequencies(counts, p, wrong=wrong)
     below = posterior.shares(305)
     ratio = draws[:, below.children] / np.maximum(draws[:, 305], 1)[:, None]
     known = ratio[draws[:, 305] > 0]
