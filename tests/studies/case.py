@@ -52,8 +52,8 @@ class Case:
         Alterations; together with `verdicts`, they give every claim two different decided verdicts.
     refused : mapping
         Panel -> value of the option ``--set`` -> text that the error message must contain.
-    runs : tuple of mapping
-        Arguments of `pipeline.run` for one store each; together, the stores cover every panel in `dims`.
+    run : mapping
+        Arguments of `pipeline.run` besides the panels, which are those in `dims`.
     methods : mapping
         Panel -> names of its methods in order, separated by blanks.
     partial : tuple of str
@@ -76,7 +76,7 @@ class Case:
     verdicts: Mapping[str, str]
     flips: tuple[Flip, ...]
     refused: Mapping[str, Mapping[str, str]]
-    runs: tuple[Mapping[str, Any], ...] = ({},)
+    run: Mapping[str, Any] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     partial: tuple[str, ...] = ()
     evidence: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -2,9 +2,11 @@
 
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 import typer
+import xarray as xr
 
 import pipeline
 from studies import STUDIES, cli
@@ -29,21 +31,62 @@ def command(monkeypatch, capsys, tmp_path):
     return run
 
 
+@pytest.fixture
+def printed(command):
+    """Return a function that runs a command, which must succeed in silence, and returns its standard output."""
+
+    def run(*words):
+        code, out, err = command(*words)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
+
+
+def contents(folder):
+    """Return the content and the time of all files in a folder, and True for its folders, by path."""
+    paths = sorted(Path(folder).rglob("*"))
+    return {path: path.is_dir() or (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+@pytest.fixture
+def refused(command, capsys):
+    """Return a function that asserts that a command is refused in one line before anything is written.
+
+    The line, which the function returns, must contain a message.
+    """
+
+    def refuse(*words, message=""):
+        capsys.readouterr()  # of earlier calls
+        before = contents(".")
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("dpstudies: ")
+        assert "Traceback" not in err
+        assert len(err) < 800
+        assert message in err
+        assert contents(".") == before
+        return err
+
+    return refuse
+
+
 @pytest.fixture(scope="session")
 def compute(tmp_path_factory):
-    """Return a function that runs the case of a study at most once, and returns its stores and summaries by panel."""
+    """Return a function that runs the case of a study at most once.
+
+    It returns the path of the store, the summaries by panel, and those on which the claims of the case are judged.
+    First trials are not evaluated repeatedly: `test_first_trials_have_no_defect` does so.
+    """
 
     @cache
     def run(name):
-        study, case, folder = STUDIES[name], CASES[name], tmp_path_factory.mktemp(name)
-        stores, summaries = {}, {}
-        for number, options in enumerate(case.runs):
-            path = folder / f"{number}.zarr"
-            pipeline.run(study, path, **options)
-            loaded = load_summaries(path, study=study)
-            stores |= dict.fromkeys(loaded, path)
-            summaries |= loaded
-        return stores, summaries
+        study, case, path = STUDIES[name], CASES[name], tmp_path_factory.mktemp(name) / "s.zarr"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pipeline.runs.session.refuse_defects", lambda *_: None)
+            pipeline.run(study, path, panels=list(case.dims), **case.run)
+        summaries = load_summaries(path, study=study)
+        return path, summaries, case.prepare(summaries)
 
     return run
 
@@ -55,10 +98,22 @@ def study(request):
 
 
 @pytest.fixture
-def stores(compute, study):
+def store(compute, study):
     return compute(study.name)[0]
+
+
+@pytest.fixture
+def results(store):
+    """Return a function that reads the results of a panel."""
+    return lambda panel: xr.open_zarr(store, group=panel).load()
 
 
 @pytest.fixture
 def summaries(compute, study):
     return compute(study.name)[1]
+
+
+@pytest.fixture
+def prepared(compute, study):
+    """Return the summaries on which the claims of the case are judged."""
+    return compute(study.name)[2]

@@ -40,6 +40,15 @@ MEAN, HISTOGRAM = (
 )
 MISTAKES = {
     "run mine --store new.zarr": "or a .py file (did you mean the file mine.py?), or module:object",
+    "run hellinger-accurcy --store new.zarr": "did you mean hellinger-accuracy",
+    "run absent_module:x --store new.zarr": "cannot load the study absent_module:x",
+    "run mine.py --store nope://bucket/s.zarr": "a store must be a folder or the URL",
+    "run mine.py --store /proc/absent/s.zarr": "cannot write to the store",
+    "run mine.py --store new.zarr --trials 1000000000000": "trials must be <= ",
+    "run hellinger-accuracy --store new.zarr --trials 1000000000": "must have at most 10,000,000 blocks",
+    "plan hellinger-accuracy --trials 1000000000": "must have at most 10,000,000 blocks",
+    "plan hellinger-accuracy --set epsilon=0": "epsilon must be",
+    "rn": "No such command 'rn'. Did you mean 'run'?",
     "run mine.zarr --store new.zarr": "unknown study 'mine.zarr'; allowed: hellinger-",
     "run mine.py": "Missing option '--store'; see 'dpstudies run --help'",
     "run gone.py --store new.zarr": "correct the path, or write an example with: dpstudies new study gone",
@@ -126,22 +135,12 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_mistake_is_refused_on_one_line_with_a_remedy(command, tmp_path, line):
+def test_mistake_is_refused_on_one_line_with_a_remedy(refused, tmp_path, line):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     for kind, name in (("study", "mine"), ("mechanism", "noise")):
         getattr(creating, kind)(name)
-    before = _read_files(tmp_path)
-    code, out, err = command(*shlex.split(line.replace("Age>65", "'Age>65'")))
-    assert (code, err.count("\n")) == (2, 1), err
-    assert err.startswith("dpstudies: ")
-    assert MISTAKES[line] in err
-    assert SECRET not in out + err
-    assert "Traceback" not in err
+    err = refused(*shlex.split(line.replace("Age>65", "'Age>65'")), message=MISTAKES[line])
+    assert SECRET not in err
     assert "cannot load" in err or not re.search(r"[a-z](Error|Exception|Invalid|Warning)\b|Errno|codec", err)
-    assert _read_files(tmp_path) == before
-
-
-def _read_files(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

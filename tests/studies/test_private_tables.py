@@ -184,7 +184,7 @@ BAD_TABLES = {
 
 @pytest.mark.parametrize("table", BAD_TABLES)
 @pytest.mark.parametrize("door", ["mean", "count", "histogram", "regress", "partition"])
-def test_no_message_has_a_value_or_a_count_of_private_rows(command, tmp_path, table, door):
+def test_no_message_has_a_value_or_a_count_of_private_rows(refused, tmp_path, table, door):
     content = BAD_TABLES[table]
     (tmp_path / table).write_bytes(content if isinstance(content, bytes) else content.encode())
     words = {
@@ -194,18 +194,16 @@ def test_no_message_has_a_value_or_a_count_of_private_rows(command, tmp_path, ta
         "regress": ("--target", "a", "--features", "b", "--range", "a=0:9", "--range", "b=0:9"),
         "partition": ("--target", "a", "--features", "b", "--coefficient", "b", "--partitions", 2, "--cutoffs", "0"),
     }[door]
-    code, out, err = command(door, table, *words, "--epsilon", 1e4, "--yes", "--ledger", "l", "--budget", 1e5)
-    assert (code, err.count("\n")) == (2, 1), err
+    err = refused(door, table, *words, "--epsilon", 1e4, "--yes", "--ledger", "l", "--budget", 1e5)
     for private in (SECRET, "secretly", "1,971", "1971", "2,029", "2029", "xff"):
-        assert private not in err + out
+        assert private not in err
     if table in ("text.csv", "missing.csv", "long.csv"):
         assert "in data row" in err
         assert err.endswith("(this message depends on the records: do not publish it)\n")
-    assert not (tmp_path / "l").exists()
 
 
 @pytest.mark.slow
-def test_markers_state_further_missing_cells(command, tmp_path):
+def test_markers_state_further_missing_cells(command, refused, tmp_path):
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"x": rng.uniform(0, 1, 500).round(3), "kind": rng.choice(["a", "b"], 500)})
     frame["y"] = frame["x"] + rng.normal(0, 0.1, 500).round(3)
@@ -237,19 +235,17 @@ def test_markers_state_further_missing_cells(command, tmp_path):
     assert code == 0
     find = re.compile('"noisy": (.*)')
     assert find.search(dropped)[1] == find.search(out)[1]
-    code, _, err = command("regress", "marked.csv", *at, *markers)
-    assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
-    code, _, err = command("mean", "marked.csv", "--column", "x", "--range", "0:1", *ACCOUNT, "--na", "-9")
-    assert (code, "column 'x' must be present in every row, got a missing cell in data row 1" in err) == (2, True)
+    message = "column 'x' must be present in every row, got a missing cell in data row 1"
+    refused("regress", "marked.csv", *at, *markers, message=message)
+    refused("mean", "marked.csv", "--column", "x", "--range", "0:1", *ACCOUNT, "--na", "-9", message=message)
 
 
-def test_headers_that_may_be_records_are_hidden_or_marked(command, tmp_path):
+def test_headers_that_may_be_records_are_hidden_or_marked(refused, tmp_path):
     """Names are shown, with a note, unless one is a number or a date, which names have not."""
     for first, is_shown in (("Alice,secretly", True), ("2020-01-03,secretly", False), ("secretly,yes,yes,34", False)):
         (tmp_path / "t.csv").write_text(f"{first}\n{first}\n")
         for words in (("count", "t.csv", "--where", "x=1"), ("count", "t.csv", "--where", "x"), ("count", "t.csv")):
-            code, out, err = command(*words, "--epsilon", 1, "--yes")
-            assert (code, out, err.count("\n")) == (2, "", 1)
+            err = refused(*words, "--epsilon", 1, "--yes")
             assert ("secretly" in err) == is_shown
             assert ("if the first line of the file is a record, do not publish this message" in err) == is_shown
 
@@ -263,17 +259,15 @@ def test_one_long_text_or_odd_byte_in_another_column_decides_nothing(command, tm
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "folder.parquet", "t.csv", "t.csv.gz"])
-def test_pipes_are_refused_as_reading_might_never_end(command, tmp_path, name):
+def test_pipes_are_refused_as_reading_might_never_end(refused, tmp_path, name):
     path = tmp_path / name
     if name == "folder.parquet":
         path.mkdir()
         path = path / "a.parquet"
     os.mkfifo(path)
-    code, _, err = command("count", name, "--where", "x=1", *ACCOUNT)
-    assert (code, "not a regular file" in err) == (2, True)
+    refused("count", name, "--where", "x=1", *ACCOUNT, message="not a regular file")
     os.mkfifo(tmp_path / "r.txt")
-    code, _, err = command("regress", "--release", "r.txt")
-    assert (code, "not a regular file" in err) == (2, True)
+    refused("regress", "--release", "r.txt", message="not a regular file")
 
 
 @pytest.fixture
@@ -286,8 +280,7 @@ def regression(tmp_path):
     return ("regress", "t.csv", "--target", "y", "--range", "x=0:1", "--range", "y=0:1", "--epsilon", 200)
 
 
-def test_outputs_overwrite_neither_the_records_nor_the_ledger(command, regression, tmp_path):
-    before = (tmp_path / "t.csv").read_bytes()
+def test_outputs_overwrite_neither_the_records_nor_the_ledger(refused, regression, tmp_path):
     (tmp_path / "link.csv").symlink_to(tmp_path / "t.csv")
     drop = ("--missing", "drop", "--yes", "--ledger", "l.json", "--budget", 1000)
     partition = ("partition", "t.csv", "--target", "y", "--coefficient", "x", "--partitions", 4, "--cutoffs", 0)
@@ -298,9 +291,7 @@ def test_outputs_overwrite_neither_the_records_nor_the_ledger(command, regressio
         (*partition, "--epsilon", 1, "--yes", "--output", "t.csv"),
         ("mean", "t.csv", "--column", "y", "--range", "0:1", *ACCOUNT, "--ledger", "p.svg", "--plot", "p.svg"),
     ):
-        code, _, err = command(*words)
-        assert (code, "must not overwrite a file that the command reads" in err) == (2, True)
-    assert (tmp_path / "t.csv").read_bytes() == before
+        refused(*words, message="must not overwrite a file that the command reads")
 
 
 @pytest.mark.slow
@@ -317,9 +308,8 @@ def test_dropped_rows_are_stated_wherever_the_guarantee_is(command, regression, 
     assert "complete rows only" in (tmp_path / "l").read_text()
 
 
-def test_ranges_beyond_what_squares_can_hold_are_refused_before_the_release(command, regression, tmp_path):
+def test_ranges_beyond_what_squares_can_hold_are_refused_before_the_release(refused, regression, tmp_path):
     for ends in ("0:1e-170", "-1e300:1e300", "1e308:1.7e308"):
         words = [word if word != "x=0:1" else f"x={ends}" for word in regression]
-        code, _, err = command(*words, "--yes", "--ledger", "l", "--budget", 1000)
-        assert (code, "bounds of x must be at most 1e+50 in size and 1e-50 apart" in err) == (2, True)
-    assert not (tmp_path / "l").exists()
+        message = "bounds of x must be at most 1e+50 in size and 1e-50 apart"
+        refused(*words, "--yes", "--ledger", "l", "--budget", 1000, message=message)

@@ -81,7 +81,7 @@ def test_site_of_guides_modules_and_results(tmp_path):
     assert ("index.html", "guides/pipeline.html") in broken_links(folder)
 
 
-def test_other_folders_are_refused_and_sites_are_not(command, tmp_path):
+def test_other_folders_are_refused_and_sites_are_not(refused, tmp_path):
     """The next check refuses results that do not exist, so that no site is written."""
     pages = [tmp_path / f"old/{module.replace('.', '/')}.html" for module, _ in site.GUIDES.values()]
     (tmp_path / "old/guides").mkdir(parents=True)
@@ -89,29 +89,21 @@ def test_other_folders_are_refused_and_sites_are_not(command, tmp_path):
     for page in (tmp_path / "old/search.js", *pages):
         page.touch()
     for folder in ("old", "empty", "new"):
-        assert "the results must be a folder" in command("site", "gone", "--output", folder)[2]
+        refused("site", "gone", "--output", folder, message="the results must be a folder")
     pages[-1].unlink()
     for folder in ("old", "old/search.js"):
-        error = f"dpstudies: {folder} exists and is not a site; choose another folder with --output\n"
-        assert command("site", "gone", "--output", folder) == (2, "", error)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "old"]
+        message = f"dpstudies: {folder} exists and is not a site; choose another folder with --output\n"
+        refused("site", "gone", "--output", folder, message=message)
 
 
-def test_site_requires_pdoc(command, monkeypatch, tmp_path):
+def test_site_requires_pdoc(refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "pdoc", None)
-    error = "dpstudies: the site requires pdoc; install it with: pip install 'dpstudies[site]'\n"
-    assert command("site") == (2, "", error)
-    assert list(tmp_path.iterdir()) == []
+    refused("site", message="dpstudies: the site requires pdoc; install it with: pip install 'dpstudies[site]'\n")
 
 
 @pytest.mark.parametrize("words", [("site",), ("findings", "lab")], ids=" ".join)
-def test_documents_require_a_checkout(command, monkeypatch, tmp_path, words):
+def test_documents_require_a_checkout(refused, monkeypatch, tmp_path, words):
     installed = tmp_path / "packages/studies/report/checkout.py"
     monkeypatch.setattr(checkout, "__file__", str(installed))
-    code, out, err = command(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert (
-        f"must be imported from a checkout, which contains the documents, got the package in {installed.parents[2]}"
-        in err
-    )
-    assert list(tmp_path.iterdir()) == []
+    message = "must be imported from a checkout, which contains the documents, got the package in "
+    refused(*words, message=f"{message}{installed.parents[2]}")

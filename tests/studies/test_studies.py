@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import xarray as xr
 
 import pipeline
 from pipeline import Claim
+from pipeline.blocks.repetition import find_defect, first_trials, shared_methods
 from pipeline.declare.source import StudySource
 from pipeline.execution.checks import rerun_trial
 from pipeline.results.verdicts import check, undecided
@@ -95,12 +95,12 @@ def test_study_is_registered(study):
 
 
 @every_study
-def test_store_has_the_declared_layout(study, stores):
+def test_store_has_the_declared_layout(study, summaries, results):
     """Dimensions, methods, measures and statuses read by xarray are the declared ones."""
     case = CASES[study.name]
-    assert set(case.dims) == set(stores)
-    for panel, path in stores.items():
-        ds = xr.open_zarr(path, group=panel)
+    assert set(case.dims) == set(summaries)
+    for panel in summaries:
+        ds = results(panel)
         declared = study.panel(panel)
         assert set(ds.data_vars) == {measure.name for measure in declared.measures} | {"status", "error"}
         for names, dims in case.dims[panel].items():
@@ -113,9 +113,9 @@ def test_store_has_the_declared_layout(study, stores):
 
 
 @every_study
-def test_verdicts(study, summaries):
+def test_verdicts(study, prepared):
     case = CASES[study.name]
-    found = findings(study, case.prepare(summaries))
+    found = findings(study, prepared)
     assert {name: found[name].verdict for name in case.verdicts} == case.verdicts
     for name, parts in case.evidence.items():
         for part in parts:
@@ -123,9 +123,8 @@ def test_verdicts(study, summaries):
 
 
 @pytest.mark.parametrize(("study", "flip"), FLIPS)
-def test_verdicts_depend_on_the_results(study, summaries, flip):
-    altered = flip.alter(CASES[study.name].prepare(summaries))
-    found = findings(study, altered, () if flip.others else flip.verdicts)
+def test_verdicts_depend_on_the_results(study, prepared, flip):
+    found = findings(study, flip.alter(prepared), () if flip.others else flip.verdicts)
     expected = {name: flip.verdicts.get(name, flip.others) for name in found}
     assert {name: finding.verdict for name, finding in found.items()} == expected
     for name, part in flip.evidence.items():
@@ -150,8 +149,7 @@ def test_claims_without_panels_are_undecided(study):
 
 
 @every_study
-def test_claims_on_pending_or_failed_trials_are_undecided(study, summaries):
-    prepared = CASES[study.name].prepare(summaries)
+def test_claims_on_pending_or_failed_trials_are_undecided(study, prepared):
     pending = change(EVERY, {}, n_pending=lambda ds: ds.n_pending + 1)
     assert set(verdicts(study, pending(prepared)).values()) == {"undecided"}
     on_trials = [claim.name for claim in study.claims if claim.min_trials]
@@ -200,33 +198,49 @@ def test_overlapping_texts_are_found():
     assert overlapping(texts(convert("svg", spec).decode())) == [("published", "corrected")]
 
 
+QUICK = ("calibration", "fixed-width-stopping", "gibbs-traces", "hellinger-sensitivity", "noisy-tables", "renyi-curves")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study",
+    [pytest.param(study, marks=() if name in QUICK else pytest.mark.exhaustive) for name, study in STUDIES.items()],
+    ids=STUDIES,
+)
+def test_first_trials_have_no_defect(study):
+    """Methods give the same numbers again, in another order, and together with another trial, as runs check."""
+    case = CASES[study.name]
+    configured = study.configure(panels=list(case.dims), **case.run)
+    shared = shared_methods(configured.panels)
+    for panel in configured.panels:
+        for trial in first_trials(panel, shared=shared[panel.name]):
+            assert find_defect(configured, trial) == ""
+
+
 @pytest.mark.parametrize("study", [STUDIES[name] for name, case in CASES.items() if case.reruns], ids=lambda s: s.name)
-def test_trials_computed_again_are_identical(study, stores):
+def test_trials_computed_again_are_identical(study, store):
+    opened = ResultStore.open(store)
+    _, configured = study_of(opened, study)
     for panel, cell, trial in CASES[study.name].reruns:
-        opened = ResultStore.open(stores[panel])
-        _, configured = study_of(opened, study)
         reruns = rerun_trial(opened, configured, panel, cell, trial)
         assert reruns
         assert all(rerun.equal for rerun in reruns)
 
 
 @pytest.mark.parametrize("study", [STUDIES[name] for name, case in CASES.items() if case.part], ids=lambda s: s.name)
-def test_results_do_not_depend_on_other_values_methods_or_trials(study, stores, tmp_path):
+def test_results_do_not_depend_on_other_values_methods_or_trials(study, results, tmp_path):
     """A run with fewer values, methods and trials has the same bits as the corresponding part of a larger run."""
     part = CASES[study.name].part
     pipeline.run(study, tmp_path / "part.zarr", **part)
     for panel in part["panels"]:
         small = xr.open_zarr(tmp_path / "part.zarr", group=panel).load()
-        large = xr.open_zarr(stores[panel], group=panel).load().sel({name: small[name] for name in small.dims})
+        large = results(panel).sel({name: small[name] for name in small.dims})
         for measure in study.panel(panel).measures:
             np.testing.assert_array_equal(small[measure.name], large[measure.name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "panel", "given", "message"), REFUSED)
-def test_invalid_values_are_refused_before_writing(command, name, panel, given, message):
+def test_invalid_values_are_refused_before_writing(refused, name, panel, given, message):
     chosen = ("--panel", panel) if panel else ()
-    code, out, err = command("run", name, *chosen, "--set", given, "--store", "s.zarr")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
-    assert list(Path().iterdir()) == []
+    refused("run", name, *chosen, "--set", given, "--store", "s.zarr", message=message)

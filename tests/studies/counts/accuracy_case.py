@@ -11,20 +11,27 @@ _QUICK = [
     if method.name not in ("varying-exact", "global-exact")  # calibration of these is slow at k >= 3
 ]
 _COMPARED = ["smooth", "varying-bound", "laplace", "geometric", "geometric-projected", "k-norm"]
+_LARGE = ("k10", "skewed", "skewed-k4")
 _AGAINST_N = {"hellinger status": "n mechanism trial"}
 _AT_SHARES = {"hellinger status": "shares n mechanism trial"}
 
 HELLINGER_ACCURACY = Case(
-    runs=(
-        {"panels": ["k2", "prior"], "trials": 400, "values": {"n": [100, 200, 500]}},
-        {"panels": ["k3", "k4", "abalone"], "trials": 200, "values": {"n": [100, 500], "mechanism": _QUICK}},
-        {
-            "panels": ["k10", "skewed", "skewed-k4"],
-            "trials": 4_000,
-            "values": {"n": [100], "mechanism": [*_COMPARED, "laplace-dimension"]},
+    run={
+        "trials": {
+            **dict.fromkeys(("k2", "prior"), 400),
+            **dict.fromkeys(("k3", "k4", "abalone"), 200),
+            **dict.fromkeys(_LARGE, 4_000),
         },
-        {"panels": ["random"], "values": {"concentration": [1.0], "mechanism": _COMPARED}},
-    ),
+        "values": {
+            "n": {"k2": [100, 200, 500], "k3": [100, 500], "k4": [100, 500], **dict.fromkeys(_LARGE, (100,))},
+            "mechanism": {
+                **dict.fromkeys(("k3", "k4", "abalone"), _QUICK),
+                **dict.fromkeys(_LARGE, (*_COMPARED, "laplace-dimension")),
+                "random": _COMPARED,
+            },
+            "concentration": [1.0],
+        },
+    },
     dims={
         **dict.fromkeys(("k2", "k3", "k4", "k10"), _AGAINST_N),
         **dict.fromkeys(("skewed", "skewed-k4"), _AT_SHARES),

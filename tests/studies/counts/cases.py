@@ -76,7 +76,7 @@ HELLINGER_DISTRIBUTION = Case(
 )
 
 HELLINGER_LIMITS = Case(
-    runs=({"values": {"n": (3, 6)}},),
+    run={"values": {"n": (3, 6)}},
     dims={
         panel: {"worst_hellinger balanced_hellinger status": "n mechanism", "worst_dataset": "n mechanism cell"}
         for panel in ("k2", "k3", "k4")
@@ -198,11 +198,13 @@ HELLINGER_SENSITIVITY = Case(
 )
 
 PRIVACY_AUDIT = Case(
-    runs=(
-        {"panels": ["binomial"], "values": {"n": [2, 30, 100], "epsilon": [0.1, 1.0], "prior": ["1:1", "0.01:100"]}},
-        {"panels": ["multinomial"], "values": {"n": [2, 5, 8], "epsilon": [1.0]}},
-        {"panels": ["relations"]},
-    ),
+    run={
+        "values": {
+            "n": {"binomial": [2, 30, 100], "multinomial": [2, 5, 8]},
+            "epsilon": {"binomial": [0.1, 1.0], "multinomial": [1.0]},
+            "prior": {"binomial": ["1:1", "0.01:100"]},
+        }
+    },
     dims={
         **{
             panel: {"exact_epsilon exact_delta status": _AUDITED, "worst_output": f"{_AUDITED} cell"}

@@ -17,10 +17,10 @@ LARGEST = {
 """Largest n of mechanisms with a limit below the sizes of a panel."""
 
 
-def test_mechanisms_do_not_apply_beyond_their_largest_size(stores):
-    assert {panel.name for panel in STUDY.panels} == set(stores)
-    for panel, path in stores.items():
-        ds = xr.open_zarr(path, group=panel)
+def test_mechanisms_do_not_apply_beyond_their_largest_size(summaries, results):
+    assert {panel.name for panel in STUDY.panels} == set(summaries)
+    for panel in summaries:
+        ds = results(panel)
         n_data = ds.n if "n" in ds.dims else xr.DataArray(4177 if panel == "abalone" else 100)
         largest = [LARGEST.get(panel, {}).get(name, 5_000) for name in ds.mechanism.values.tolist()]
         too_large = n_data > xr.DataArray(largest, dims="mechanism")
@@ -28,11 +28,11 @@ def test_mechanisms_do_not_apply_beyond_their_largest_size(stores):
         assert float(ds.epsilon) == 1.0
         assert float(ds.delta) == 1e-8
         assert ds.hellinger.attrs["units"] == "1"
-    attributes = xr.open_zarr(stores["k2"], group="k2").mechanism.attrs
+    attributes = results("k2").mechanism.attrs
     assert "\nlocal: Not private" in attributes["notes"]
     assert attributes["not_private"] == "local"
     assert STUDY.panel("k4").spec()["factors"]["n"] == [100, 200, 300, 400, 500, 600]
-    assert xr.open_zarr(stores["abalone"], group="abalone").counts.item() == "1528:1307:1342"
+    assert results("abalone").counts.item() == "1528:1307:1342"
     assert STUDY.panel("k2").trials == 10_000
 
 
@@ -81,9 +81,9 @@ def test_draws_agree_with_expectations(summaries):
         assert not (z.where(summary.n_ok * (1 - summary.expected_hellinger) >= 100) >= 5).any()
 
 
-def test_audited_losses_are_stored(stores):
+def test_audited_losses_are_stored(results):
     """The stored losses of exactly calibrated mechanisms equal those of exact audits."""
-    ds = xr.open_zarr(stores["k2"], group="k2")
+    ds = results("k2")
     for name in ("smooth-exact", "varying-exact", "global-exact", "hamming-exact"):
         stored = ds.sel(n=100, mechanism=name)
         assert float(stored.audited_epsilon) == pytest.approx(

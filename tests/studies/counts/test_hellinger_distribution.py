@@ -26,9 +26,9 @@ def all_counts(n, k):
     return np.column_stack([grid, n - grid.sum(axis=1)])
 
 
-def test_constants_bins_and_skipped_mechanisms(stores):
+def test_constants_bins_and_skipped_mechanisms(results):
     for panel, k in (("k2", 2), ("k3", 3)):
-        ds = xr.open_zarr(stores[panel], group=panel).load()
+        ds = results(panel)
         skipped = ds.status.where(ds.status != 1, drop=True)
         assert k == 3 or not skipped.size
         if k == 3:  # there are too many candidates for an exact calibration

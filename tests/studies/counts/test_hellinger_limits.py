@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, hellinger
 from mechanisms.counts.optimal import optimal_distribution
@@ -13,10 +12,10 @@ from studies.counts.hellinger_limits import STUDY
 SIZES = (3, 6)
 
 
-def test_every_private_mechanism_applies(stores):
+def test_every_private_mechanism_applies(results):
     for k in (2, 3, 4):
         private = {name for name, one in MECHANISMS.items() if one.is_private and k >= one.min_categories}
-        ds = xr.open_zarr(stores[f"k{k}"], group=f"k{k}")
+        ds = results(f"k{k}")
         assert set(ds.mechanism.values.tolist()) == private
         assert (float(ds.epsilon), ds.prior.item()) == (1.0, ":".join("1" * k))
 

@@ -24,8 +24,8 @@ def local_sensitivities(n, *prior):
     return np.maximum(np.append(step, 0.0), np.insert(step, 0, 0.0))
 
 
-def test_grid(stores):
-    ds = xr.open_zarr(stores["beta"], group="beta")
+def test_grid(results):
+    ds = results("beta")
     assert set(ds.coords) == {"n", "successes", "epsilon", "delta", "prior"}
     assert (float(ds.epsilon), float(ds.delta), ds.prior.item()) == (1.0, 1e-8, "1:1")
     assert ds.n.values.tolist() == [20, 100, 500, 2000]
@@ -33,7 +33,7 @@ def test_grid(stores):
     for name in MEASURES:
         assert ds[name].attrs["units"] == "1"
         np.testing.assert_array_equal(ds[name].notnull(), ds.n >= ds.successes)
-    statements = xr.open_zarr(stores["statements"], group="statements")
+    statements = results("statements")
     assert statements.n.values.tolist() == list(range(1, 2001))
 
 

@@ -15,9 +15,9 @@ from tests.studies.case import EVERY, change, scale
 SMALL_ONLY = {"optimal", "k-norm-minimax", "geometric-projected", "laplace-projected"}
 
 
-def test_only_mechanisms_with_a_limit_do_not_apply(stores):
+def test_only_mechanisms_with_a_limit_do_not_apply(results):
     for panel in ("binomial", "multinomial"):
-        ds = xr.open_zarr(stores[panel], group=panel)
+        ds = results(panel)
         assert ds.exact_epsilon.attrs["units"] == "nat"
         assert float(ds.delta) == 1e-8
         included = {name for name, mechanism in MECHANISMS.items() if ds.sizes["cell"] >= mechanism.min_categories}

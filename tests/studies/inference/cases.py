@@ -65,7 +65,7 @@ def _with_trials(n):
 
 
 CALIBRATION = Case(
-    runs=({"trials": 8, "values": {"n": [10, 100, 1_000, 100_000], "epsilon": [0.01, 0.1]}},),
+    run={"trials": 8, "values": {"n": [10, 100, 1_000, 100_000], "epsilon": [0.01, 0.1]}},
     dims={
         panel: {_STATISTICS: f"{_OF_RUN} component" if panel == "multinomial" else _OF_RUN, "status": _OF_RUN}
         for panel in _PANELS
@@ -134,11 +134,11 @@ CALIBRATION = Case(
         },
     },
     reruns=tuple(
-        (panel, {"n": 10, "epsilon": 0.1}, 7) for panel in ("binomial", "multinomial", "exponential-paper-bounds")
+        (panel, {"n": 10, "epsilon": 0.1}, 3) for panel in ("binomial", "multinomial", "exponential-paper-bounds")
     ),
     part={
         "panels": ["exponential"],
-        "trials": 8,
+        "trials": 3,
         "values": {"n": [10], "epsilon": [0.1], "algorithm": ["gibbs", "marginal"]},
     },
 )
@@ -155,8 +155,6 @@ GIBBS_TRACES = Case(
 
 _EXACT = STUDIES["exact-inference"]
 _SMALL = {"n": [10, 100], "epsilon": [1.0]}
-_FEW = ["multinomial-10", "exponential"]
-"""Panels that no test of distributions reads, and that need fewer trials."""
 _COUNTS = "exact gibbs-exact data-augmentation gibbs"
 _JOINT = [panel.name for panel in _EXACT.panels if panel.outputs]
 _NEAR = [f"augmentation-is-exact-{panel}" for panel in ("exponential", "poisson", "normal")]
@@ -185,10 +183,14 @@ def _factors(panel):
 
 
 EXACT_INFERENCE = Case(
-    runs=(
-        {"panels": [panel.name for panel in _EXACT.panels if panel.name not in _FEW], "trials": 30, "values": _SMALL},
-        {"panels": _FEW, "trials": 8, "values": _SMALL},
-    ),
+    run={
+        "trials": {
+            **dict.fromkeys((panel.name for panel in _EXACT.panels), 8),
+            **dict.fromkeys(("binomial", "multinomial-3", "normal"), 15),  # of which tests read the distributions
+            "edge": 30,
+        },
+        "values": _SMALL,
+    },
     dims={
         panel.name: {
             "pit rank covered width score distance rhat ess": _factors(panel),

@@ -19,10 +19,10 @@ def run_panel(path, panel, **values):
     return xr.open_zarr(path, group=panel).load()
 
 
-def test_ranges_and_grid(stores):
+def test_ranges_and_grid(results):
     """Measures are within their ranges, methods have values where they apply, and only MCMC methods have an R-hat."""
     for panel in STUDY.panels:
-        ds = xr.open_zarr(stores[panel.name], group=panel.name).load()
+        ds = results(panel.name)
         applies = (ds.algorithm != "data-augmentation") | (ds.n <= 100)
         assert (ds.status == xr.where(applies, 1, 5)).all()
         assert ((ds["pit"] >= 0) & (ds["pit"] <= 1) | ~applies).all()
@@ -32,7 +32,7 @@ def test_ranges_and_grid(stores):
         assert (ds.ess.where(chains, 1) > 0).all()
         assert panel.trials == 1_000
         assert panel.spec()["factors"]["n"] == [10, 100, 1_000, 10_000, 100_000]
-    assert xr.open_zarr(stores["exponential"], group="exponential").bounds.item().startswith("0.00632945")
+    assert results("exponential").bounds.item().startswith("0.00632945")
 
 
 @pytest.mark.slow
@@ -63,24 +63,16 @@ def test_quantiles_of_correct_posteriors_are_uniform(panel, tmp_path):
         assert stats.kstest(one["pit"].sel(algorithm="marginal"), "uniform").pvalue > 1e-4
 
 
-def test_statistics_of_the_quantiles(stores, summaries):
+def test_statistics_of_the_quantiles(results, summaries):
     """Stored statistics of PIT values and ranks equal those computed with SciPy and NumPy."""
-    quantile = (
-        xr.open_zarr(stores["exponential"], group="exponential")["pit"]
-        .sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"})
-        .values
-    )
+    quantile = results("exponential")["pit"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"}).values
     summary = summaries["exponential"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"})
     expected = stats.kstest(quantile, "uniform")
     assert float(summary.pit_ks) == pytest.approx(expected.statistic, rel=1e-12)
     assert float(summary.pit_p) == pytest.approx(expected.pvalue, rel=1e-9)
     assert float(summary.pit_tails) == pytest.approx(np.mean((quantile < 0.05) | (quantile > 0.95)))
     np.testing.assert_allclose(summary.pit_ecdf, [(quantile <= level).mean() for level in summary.level.values])
-    ranks = (
-        xr.open_zarr(stores["exponential"], group="exponential")["rank"]
-        .sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"})
-        .values
-    )
+    ranks = results("exponential")["rank"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"}).values
     counts = np.histogram(ranks, bins=20, range=(0, 100))[0]
     np.testing.assert_allclose(summary.rank_histogram, counts / ranks.size)
     assert float(summary.rank_p) == pytest.approx(stats.chisquare(counts).pvalue, rel=1e-9)

@@ -1,12 +1,11 @@
 """Tests of the study `gibbs-traces`."""
 
 import numpy as np
-import xarray as xr
 
 
-def test_iterations_and_constants(stores):
+def test_iterations_and_constants(results):
     for panel in ("binomial", "exponential"):
-        ds = xr.open_zarr(stores[panel], group=panel)
+        ds = results(panel)
         assert ds.iteration.values.tolist() == list(range(1, 501))
         assert (int(ds.n), float(ds.epsilon), int(ds.status)) == (1_000, 0.1, 1)
         assert (ds.theta > 0).all()

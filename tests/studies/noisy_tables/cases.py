@@ -56,14 +56,10 @@ _DIMS = {
 }
 
 NOISY_TABLES = Case(
-    runs=(
-        {
-            "panels": ["tree", "formats", "mechanisms"],
-            "trials": 4,
-            "values": {"leaves": ["sparse"], "epsilon": [1.0]},
-        },
-        {"panels": ["contingency"], "trials": 2, "values": {"noise_std": [5.0]}},
-    ),
+    run={
+        "trials": {**dict.fromkeys(("tree", "formats", "mechanisms"), 4), "contingency": 2},
+        "values": {"leaves": ["sparse"], "epsilon": [1.0], "noise_std": {"contingency": [5.0]}},
+    },
     dims={
         panel: {
             "covered width square score pit": f"{dims} algorithm trial part",

@@ -51,7 +51,7 @@ def _normal_cdf(x):
 
 
 PARTITION_PROBABILITY = Case(
-    runs=({"trials": 120, "values": _SMALL},),  # runs of the case have a fifth of the rows
+    run={"trials": 120, "values": _SMALL},  # a fifth of the rows
     dims={
         **dict.fromkeys(("default", "zellner-partition", "abalone"), _AT_CUTOFFS),
         "audit": {"exact_epsilon status": "algorithm"},
@@ -138,7 +138,7 @@ PARTITION_PROBABILITY = Case(
 )
 
 PARTITION_QUANTILE = Case(
-    runs=({"trials": 100},),
+    run={"trials": 100},
     dims={
         **dict.fromkeys(("default", "half-share", "abalone"), _AT_P),
         "audit": {
@@ -243,23 +243,19 @@ def _scores(claim, panel, first, second):
 _NORMAL, _K_NORM, _UNCORRECTED = "normal-covariates", "normal-covariates-k-norm", "noise-aware-uncorrected"
 _PUBLISHED = "noise-aware-published"
 REGRESSION_INFERENCE = Case(
-    runs=(
-        {"panels": ["calibration"], "trials": 6, "values": {"n": [10], "track": ["pure"]}},
-        {"panels": ["augmentation"], "trials": 2, "values": {"track": ["pure"]}},
-        {
-            "panels": ["one-feature"],
-            "trials": 2,
-            "values": {"n": [100, 1_000, 10_000, 100_000], "epsilon": [1.0], "records": ["inside", "clamped"]},
+    run={
+        "trials": {**dict.fromkeys(_CELL, 1), "calibration": 6},
+        "values": {
+            "n": {"calibration": [10], "one-feature": [100, 1_000, 10_000, 100_000], "ranges": [100_000]},
+            "epsilon": {"one-feature": [1.0], "real-two": [1.0]},
+            "records": {"one-feature": ["inside", "clamped"], "five-features": ["inside", "heavy-tailed"]},
+            "track": {
+                **dict.fromkeys(("calibration", "augmentation", "five-features", "ranges"), ("pure",)),
+                "abalone-seven": ["approximate"],
+            },
+            "range_factor": [10.0],
         },
-        {
-            "panels": ["five-features"],
-            "trials": 2,
-            "values": {"track": ["pure"], "records": ["inside", "heavy-tailed"]},
-        },
-        {"panels": ["real-two"], "trials": 2, "values": {"epsilon": [1.0]}},
-        {"panels": ["abalone-seven"], "trials": 2, "values": {"track": ["approximate"]}},
-        {"panels": ["ranges"], "trials": 2, "values": {"n": [100_000], "track": ["pure"], "range_factor": [10.0]}},
-    ),
+    },
     dims={
         panel: {_SCORES: f"{cell} algorithm trial component", "status": f"{cell} algorithm trial"}
         for panel, cell in _CELL.items()

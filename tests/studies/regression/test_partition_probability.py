@@ -13,9 +13,9 @@ from studies.regression.partition_probability import STUDY
 from studies.regression.partition_trials import read_abalone
 
 
-def test_differences_and_grid(stores):
+def test_differences_and_grid(results):
     for panel in ("default", "zellner-partition", "abalone"):
-        ds = xr.open_zarr(stores[panel], group=panel)
+        ds = results(panel)
         assert ds.cutoff.values.tolist() == [-3, -2, -1, 0, 1, 2, 3]
         assert ((ds.probability >= 0) & (ds.probability <= 1)).all()
         full = ds.probability.sel(algorithm="full")
@@ -27,8 +27,8 @@ def test_differences_and_grid(stores):
         assert STUDY.panel(panel).trials >= 1_000
 
 
-def test_privacy_loss_is_stored(stores):
-    spent = xr.open_zarr(stores["default"], group="default").spent.load()
+def test_privacy_loss_is_stored(results):
+    spent = results("default").spent.load()
     assert spent.sel(algorithm="normality") == 7 * 0.25
     assert spent.sel(algorithm="fisher-corrected") == pytest.approx(7 * 0.25)
     assert spent.sel(algorithm="fisher-published") == pytest.approx(7 * 200 * 0.25)
@@ -43,7 +43,7 @@ def rows_of(trial, n, panel="default"):
 
 
 @pytest.mark.parametrize("panel", ["default", "zellner-partition"])
-def test_one_trial_against_numpy(stores, panel):
+def test_one_trial_against_numpy(results, panel):
     """Stored probabilities of one trial equal aggregates of posteriors under Zellner's prior, by NumPy."""
     x, y = rows_of(3, 20_000, panel)
     cutoffs = 2.0 + np.arange(-3, 4) / math.sqrt(20_000)
@@ -54,7 +54,7 @@ def test_one_trial_against_numpy(stores, panel):
         mean, sd = g / (g + 1) * (inverse @ X.T @ y)[1], math.sqrt(g / (g + 1) * inverse[1, 1])
         return stats.norm.cdf((cutoffs - mean) / sd)
 
-    ds = xr.open_zarr(stores[panel], group=panel).probability.isel(trial=3).load()
+    ds = results(panel).probability.isel(trial=3).load()
     np.testing.assert_allclose(ds.sel(algorithm="full"), posterior(x, y, 20_000), rtol=1e-8)
     g = 20_000 if panel == "default" else 100
     parts = np.stack([posterior(x[i : i + 100], y[i : i + 100], g) for i in range(0, 20_000, 100)])

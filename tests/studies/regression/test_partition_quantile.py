@@ -15,21 +15,21 @@ from pipeline import Streams
 from studies.regression.partition_quantile import STUDY
 
 
-def test_grid_and_privacy_loss(stores):
+def test_grid_and_privacy_loss(results):
     for panel in ("default", "half-share", "abalone"):
-        ds = xr.open_zarr(stores[panel], group=panel)
+        ds = results(panel)
         assert np.isfinite(ds["slope_quantile"]).all()
         assert (ds.half_width.notnull() == (ds.algorithm != "full")).all()
         assert STUDY.panel(panel).trials == 1_000
     spec = STUDY.panel("default").spec()["constants"]
     assert (spec["n"], spec["partition_size"], spec["error_std"]) == ([100_000], [1_000], [10.0])
     assert (spec["epsilon"], spec["split"]) == ([0.9], [[0.45, 0.45]])
-    spent = xr.open_zarr(stores["default"], group="default").spent.load()
+    spent = results("default").spent.load()
     assert spent.sel(algorithm="quantile-centred") == pytest.approx(0.2 + 7 * 0.7)  # one scale is released for all p
     assert np.isinf(spent.sel(algorithm="quantile-noiseless"))
 
 
-def test_one_trial_against_numpy(stores):
+def test_one_trial_against_numpy(results):
     """Stored quantiles of one trial are means over partitions whose posteriors are computed one by one."""
     rng = next(Streams(STUDY.seed, STUDY.name, "default", "data", {}, range(5, 6)).generators())
     z = rng.standard_normal((100_000, 2))
@@ -40,15 +40,15 @@ def test_one_trial_against_numpy(stores):
         part = partition_statistics(x[first:last], y[first:last], np.zeros(last - first, int))
         return coefficient_posterior(part, 1, prior, power=power).quantile([0.025, 0.5])[0]
 
-    ds = xr.open_zarr(stores["default"], group="default")["slope_quantile"].isel(trial=5).sel(p=[0.025, 0.5]).load()
+    ds = results("default")["slope_quantile"].isel(trial=5).sel(p=[0.025, 0.5]).load()
     np.testing.assert_allclose(ds.sel(algorithm="full"), quantiles(0, 100_000, 1.0), rtol=1e-9)
     parts = np.mean([quantiles(i, i + 1000, 100.0) for i in range(0, 100_000, 1000)], axis=0)
     np.testing.assert_allclose(ds.sel(algorithm="quantile-noiseless"), parts, rtol=1e-9)
 
 
-def test_full_posterior_is_calibrated(stores):
+def test_full_posterior_is_calibrated(results):
     """The true slope is below the p-quantile in a fraction p of the data sets, up to five standard errors."""
-    full = xr.open_zarr(stores["default"], group="default")["slope_quantile"].sel(algorithm="full").load()
+    full = results("default")["slope_quantile"].sel(algorithm="full").load()
     p = full.p.values
     share = (full > 2.0).mean("trial").values
     assert (np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 100)).all()

@@ -81,7 +81,7 @@ def _wrong(claim, panel, measure, mechanism, value, order=None, power=None):
 
 
 RENYI_UTILITY = Case(
-    runs=({"trials": 300, "values": {"epsilon": _EPSILONS}},),
+    run={"trials": 300, "values": {"epsilon": _EPSILONS}},
     dims={
         "kl": {"kl coefficient spent_epsilon mass_at_zero mass_at_n status": _GRID},
         "loglik": {"heldout_nll status": f"{_GRID} trial", "expected_nll": _GRID},
@@ -189,14 +189,13 @@ def _uncertain(mcse):
 
 
 RENYI_LOGISTIC = Case(
-    runs=(
-        {  # at the corners of the grid, two sets of chains are used
-            "panels": ["abalone"],
-            "trials": 27,
-            "values": {"order": [1, 100], "epsilon": [math.exp(-5), math.exp(3)]},
+    run={
+        "trials": {"abalone": 27, "abalone-splits": 3},  # of two sets of chains, at the corners of the grid
+        "values": {
+            "order": {"abalone": [1, 100], "abalone-splits": [1]},
+            "epsilon": {"abalone": [math.exp(-5), math.exp(3)], "abalone-splits": [1.0]},
         },
-        {"panels": ["abalone-splits"], "trials": 3, "values": {"order": [1], "epsilon": [1.0]}},
-    ),
+    },
     dims={panel: {"test_error test_nll rhat ess status": f"{_GRID} trial"} for panel in ("abalone", "abalone-splits")},
     methods=dict.fromkeys(
         ("abalone", "abalone-splits"), "glm-concentrated glm-diffused ops ops-tight ops-renyi true-posterior"
@@ -244,16 +243,17 @@ def _within_bound(*links):
 
 
 RENYI_AUDIT = Case(
-    runs=(
-        {"panels": ["logistic"], "values": {"n": [1000], "beta": [0.001], "order": [2], "epsilon": [1]}},
-        {"panels": ["tightness"], "values": {"beta": [0.1, 0.001, 1e-6], "precision": [10]}},
-        {"panels": ["links"], "values": {"n": [1, 100]}},
-        {"panels": ["ops"], "values": {"n": [1, 1000], "beta": [0.001, 10], "power": [1]}},
-        {
-            "panels": ["dirichlet"],
-            "values": {"n": [1, 30], "prior": ["6:12", "1:2:3"], "order": [2, 7], "epsilon": [0.5]},
+    run={
+        "values": {
+            "n": {"logistic": [1000], "links": [1], "ops": [1, 1000], "dirichlet": [1, 30]},
+            "beta": {"logistic": [0.001], "tightness": [0.001, 1e-6], "ops": [0.001, 10]},
+            "order": {"logistic": [2], "dirichlet": [2, 7]},
+            "epsilon": {"logistic": [1], "dirichlet": [0.5]},
+            "precision": {"tightness": [10]},
+            "power": [1],
+            "prior": ["6:12", "1:2:3"],
         },
-    ),
+    },
     dims={
         "logistic": {"status": "dimension n beta order epsilon mechanism"},
         "tightness": {"status": "dimension precision beta"},
@@ -306,7 +306,7 @@ RENYI_AUDIT = Case(
         Flip({"suprema-are-exact": "failed"}, change("dirichlet", {"mechanism": "direct"}, stated_epsilon=9.0)),
         Flip(
             {"theorems-hold": "reproduced", "suprema-are-exact": "passed", "gaussian-variance": "corrected"},
-            chain(without("links", "ops"), select("tightness", beta=[0.1])),
+            chain(without("links", "ops"), select("tightness", beta=[0.001])),
             others="undecided",
         ),
     ),
@@ -351,6 +351,8 @@ _LOSSES = {
     "penalty": 0.56,
     "true-posterior": 0.48,
 }
+_SIMULATED = ("glm-gdp-4", "langevin-last", "langevin", "penalty", "true-posterior")
+"""Mechanisms of the panel `simulated`; the others have draws from the same grid as the first."""
 
 
 def _published(summaries):
@@ -371,11 +373,15 @@ def _log_loss(mechanism, loss, **where):
 
 
 PRIVATE_MCMC = Case(
-    runs=(
-        {"panels": ["abalone"], "trials": 10, "values": {"epsilon": [0.1, 3.0]}},
-        {"panels": ["simulated"], "trials": 20, "values": {"beta": [0.1], "epsilon": [1.0, 10.0]}},
-        {"panels": ["step-size"], "trials": 5, "values": {"step": [0.05, 0.5, 0.8]}},
-    ),
+    run={
+        "trials": {"abalone": 4, "simulated": 20, "step-size": 5},
+        "values": {
+            "beta": {"simulated": [0.1]},
+            "epsilon": {"abalone": [0.1, 3.0], "simulated": [1.0, 10.0]},
+            "mechanism": {"simulated": _SIMULATED},
+            "step": [0.05, 0.5, 0.8],
+        },
+    },
     dims={
         "abalone": {
             "test_error test_nll energy n_used status": "epsilon mechanism trial",
@@ -387,7 +393,7 @@ PRIVATE_MCMC = Case(
         },
         "step-size": {"offset inflation effective": "model step trial coordinate", "predicted_draws": "model step"},
     },
-    methods=dict.fromkeys(("abalone", "simulated"), " ".join(_LOSSES)),
+    methods={"abalone": " ".join(_LOSSES), "simulated": " ".join(_SIMULATED)},
     prepare=_published,
     verdicts={claim.name: VERDICTS[claim.kind][0] for claim in STUDIES["private-mcmc"].claims},
     evidence={"no-intervals": ("adult 10, a mean of at most 1.10",)},
@@ -433,8 +439,8 @@ PRIVATE_MCMC = Case(
             "model=probit": "unknown model 'probit'; allowed: quadratic, logistic",
         },
     },
-    reruns=(("abalone", {}, 7),),
-    part={"panels": ["abalone"], "trials": 10, "values": {"epsilon": [3.0], "mechanism": ["penalty", "glm-gdp"]}},
+    reruns=(("abalone", {}, 3),),
+    part={"panels": ["abalone"], "trials": 3, "values": {"epsilon": [3.0], "mechanism": ["penalty", "glm-gdp"]}},
 )
 
 CASES = {

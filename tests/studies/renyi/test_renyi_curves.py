@@ -16,9 +16,9 @@ PANELS = ("diffused", "concentrated")
 COEFFICIENTS = [0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
 
 
-def test_grid_and_infinite_divergences(stores):
+def test_grid_and_infinite_divergences(results):
     for panel in PANELS:
-        ds = xr.open_zarr(stores[panel], group=panel).load()
+        ds = results(panel)
         assert ds.coefficient.values.tolist() == COEFFICIENTS
         assert ds.order.values.tolist() == [round(1 + 0.05 * step, 2) for step in range(381)]
         assert (ds.prior.item(), int(ds.n)) == ("6:12", 100)
@@ -83,9 +83,9 @@ def test_curves_end_at_their_asymptotes(summaries):
         assert rows["edge"].dropna().tolist() == [7.0]
 
 
-def test_exact_losses_of_dirichlet_draws_equal_quadrature(stores):
+def test_exact_losses_of_dirichlet_draws_equal_quadrature(results):
     """δ at the stored ε, by quadrature over draws from all pairs of neighbours, is 1e-6."""
-    ds = xr.open_zarr(stores["dirichlet-bounds"], group="dirichlet-bounds").load()
+    ds = results("dirichlet-bounds")
     x = (np.arange(20_000) + 0.5) / 20_000
     for r in (0.3, 1.0):
         log_density = [stats.beta.logpdf(x, 6 + r * k, 12 + r * (100 - k)) for k in range(101)]
@@ -95,8 +95,8 @@ def test_exact_losses_of_dirichlet_draws_equal_quadrature(stores):
         assert found == pytest.approx(1e-6, rel=1e-3)
 
 
-def test_bounds_of_dirichlet_draws_follow_their_definitions(stores):
-    ds = xr.open_zarr(stores["dirichlet-bounds"], group="dirichlet-bounds").load()
+def test_bounds_of_dirichlet_draws_follow_their_definitions(results):
+    ds = results("dirichlet-bounds")
     r, order = 0.5, 3.0
     expected = order * r**2 * special.polygamma(1, 6 - (order - 1) * r)
     assert float(ds.ponnoprat_epsilon.sel(coefficient=r, order=order)) == pytest.approx(expected, rel=1e-12)

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy import stats
 from scipy.special import digamma
 
@@ -18,16 +17,16 @@ EPSILONS = [math.exp(power) for power in POWERS]
 MECHANISMS = ["direct", "diffused", "concentrated", "gaussian", "gaussian-tight"]
 
 
-def test_constants_and_settings_that_apply(stores):
+def test_constants_and_settings_that_apply(results):
     """The constants are those of P3, and direct sampling applies only where ε is above its privacy loss."""
-    kl = xr.open_zarr(stores["kl"], group="kl").load()
+    kl = results("kl")
     assert (kl.prior.item(), int(kl.n), int(kl.successes)) == ("6:12", 100, 38)
     assert kl.order.values.tolist() == [2, 15]
     direct = kl.status.sel(mechanism="direct")
     np.testing.assert_array_equal(direct == 1, [np.array(EPSILONS) >= 0.19129, [False] * len(EPSILONS)])
     assert (direct.where(direct != 1, 5) == 5).all()
     assert (kl.status.sel(mechanism=MECHANISMS[1:]) == 1).all()
-    loglik = xr.open_zarr(stores["loglik"], group="loglik").load()
+    loglik = results("loglik")
     assert (float(loglik.probability), int(loglik.n), int(loglik.n_heldout)) == (0.5, 100, 100)
     assert loglik.heldout_nll.attrs["units"] == kl.kl.attrs["units"] == "nat"
     reference = loglik.heldout_nll.sel(mechanism="true-posterior")

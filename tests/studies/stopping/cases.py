@@ -20,10 +20,7 @@ def _set_skewed(claim, verdict, where, covered, bias):
 
 
 FIXED_WIDTH_STOPPING = Case(
-    runs=(
-        {"panels": ["coverage"], "trials": 2000, "values": {"needed": [200]}},
-        {"panels": ["skewed"], "trials": 100, "values": {"needed": [200]}},
-    ),
+    run={"trials": {"coverage": 2000, "skewed": 100}, "values": {"needed": [200]}},
     dims={
         "coverage": {"covered lost draws status": "distribution needed minimum rule trial"},
         "skewed": {"covered deviation draws status": "distribution needed rule trial"},

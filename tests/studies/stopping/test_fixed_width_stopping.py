@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.stats import t
 
 from pipeline.precision.stopping import required_trials
@@ -18,16 +17,16 @@ def test_rule_stops_at_the_first_assessed_size_with_a_small_error():
     assert _stop(errors, 100, 0.001) == 2000  # all available draws
 
 
-def test_coverage_of_intervals_of_fixed_size_is_that_of_the_t_distribution(stores):
+def test_coverage_of_intervals_of_fixed_size_is_that_of_the_t_distribution(results):
     """The coverage of 1.96 standard errors of 200 normal draws is P(|t| <= 1.96) with 199 degrees of freedom."""
-    ds = xr.open_zarr(stores["coverage"], group="coverage").sel(distribution="normal", needed=200, minimum=2)
+    ds = results("coverage").sel(distribution="normal", needed=200, minimum=2)
     exact = 1 - 2 * t.sf(1.959963984540054, 199)
     assert_mean_within(ds["covered"].sel(rule="fixed-size").values, exact)
     with pytest.raises(AssertionError, match="not within"):  # two draws do not suffice
         assert_mean_within(ds["covered"].sel(rule="fixed-width").values, exact)
 
 
-def test_lost_coverage_is_the_paired_difference(stores):
-    ds = xr.open_zarr(stores["coverage"], group="coverage").load()
+def test_lost_coverage_is_the_paired_difference(results):
+    ds = results("coverage")
     fixed, width = (ds["covered"].sel(rule=rule) for rule in ("fixed-size", "fixed-width"))
     np.testing.assert_array_equal(ds["lost"].sel(rule="fixed-width"), fixed - width)
