@@ -7,12 +7,13 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+import pytest
 import zarr
 from obstore.store import MemoryStore, from_url
 from threadpoolctl import threadpool_info
 from zarr.storage import ObjectStore
 
-from pipeline import Measure, Method, Panel, Study
+from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.execution.work import PendingWork
@@ -110,6 +111,29 @@ def file_stamps(store):
     """Return content and time of each file of a store, without the copies of session records, which grow."""
     files = (path for path in Path(store).rglob("*") if path.is_file() and path != Path(store, SESSION_COPIES))
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@contextmanager
+def unchanged(*folders):
+    """Assert that no file in some folders is written, removed or replaced."""
+
+    def state():
+        return [(file_stamps(folder), sorted(Path(folder).rglob("*"))) for folder in folders]
+
+    before = state()
+    yield
+    assert state() == before
+
+
+@contextmanager
+def refusal(*texts, error=BadInputError):
+    """Assert that an error in one line is raised, with these texts and without the secret of the tests, hush."""
+    with pytest.raises(error) as caught:
+        yield caught
+    message = str(caught.value)
+    assert [text for text in texts if text not in message] == [], message
+    assert "\n" not in message
+    assert "hush" not in message
 
 
 def draw_uniforms(cell, streams):

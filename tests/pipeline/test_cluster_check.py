@@ -25,6 +25,7 @@ from pipeline.clusters.launch import ONE_THREAD, obstacle
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
 from tests.pipeline.faults.harness import dask_processes
+from tests.pipeline.helpers import refusal
 
 pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
@@ -104,9 +105,8 @@ def test_worker_without_our_packages_is_found(tmp_path):
         profile = Profile("a", address=address)
         with reach(profile) as client:
             assert [*check_workers(client).values()] == [["package pipeline has other code"]]
-        with pytest.raises(BadInputError, match=r"cannot load dpstudies: .*; install the same version there") as caught:
+        with refusal("cannot load dpstudies: ", "; install the same version there"):
             connect(profile).__enter__()
-    assert "\n" not in str(caught.value)
 
 
 # Clusters of several machines, simulated on one
@@ -225,12 +225,8 @@ def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):
 
 
 def test_location_without_write_access_is_refused():
-    with (
-        reach(THREADS) as client,
-        pytest.raises(BadInputError, match=r"this process cannot write to /proc: .*; choose another --store") as caught,
-    ):
+    with reach(THREADS) as client, refusal("this process cannot write to /proc: ", "; choose another --store"):
         check_workers(client, "/proc/s.zarr")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_bucket(object_server):
@@ -281,24 +277,6 @@ def test_refused_jobs_end_the_check_at_once(command, monkeypatch, tmp_path):
     assert waiting.startswith("connecting; then waiting for workers")
     assert refused.startswith("dpstudies: the batch system refused 1 of 1 job of profile slurm: ")
     assert "sbatch: error: invalid account; correct the profile" in refused
-
-
-@pytest.mark.parametrize(
-    ("message", "content"),
-    [
-        ("unknown profile 'mine'; did you mean mina", {"mina": {"class": "LocalCluster"}}),
-        ("no scheduler responds", {"mine": {"address": "tcp://127.0.0.1:9"}}),
-        ("must name an installed cluster class", {"mine": {"class": "LokalCluster"}}),
-        ("unknown argument 'no_such_argument'", {"mine": {"class": "LocalCluster", "kwargs": {"no_such_argument": 1}}}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_bad_profiles_exit_with_2(command, monkeypatch, tmp_path, message, content):
-    monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 1)
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": content}))
-    code, _, err = command("mine")
-    assert (code, message in err) == (2, True)
-    assert err.strip().splitlines()[-1].startswith("dpstudies: ")
 
 
 def test_obstacles(monkeypatch, tmp_path):
