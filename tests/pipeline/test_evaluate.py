@@ -562,51 +562,11 @@ def test_cause_of_a_stored_error_is_its_first_line():
     assert (cause_of(""), without_rerun("")) == ("", "")
 
 
-def test_each_setting_has_its_own_error():
-    panel = STUDY.panel("faults")
-    outcomes = evaluate_block(STUDY, Block("faults", 0, range(8)), panel.settings())
-    error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
-    assert error.endswith("LookupError: never works")
-    assert "no result for trial" not in error
-    assert error.count("Traceback") == 1
-
-
 # Independent statuses
 
 
 def returns_data(data, setting, streams):
     return {"x": data}
-
-
-def unlucky(data, setting, streams):
-    """Raise an error if a uniform of any trial is below 0.3."""
-    draws = streams.uniforms(2)
-    for draw in draws[:, 0]:
-        if draw < 0.3:
-            raise ArithmeticError("no result")
-    return {"x": draws[:, 1]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["method", "simulate"])
-def test_statuses_do_not_depend_on_the_block_size(phase):
-    """If random trials raise errors, in the method or in the simulation, statuses are equal for all block sizes."""
-    study = make_study(unlucky, trials=400)
-    if phase == "simulate":
-
-        def unlucky_simulation(cell, streams):
-            return unlucky(None, cell, streams)["x"]
-
-        study = make_study(returns_data, simulate=unlucky_simulation, trials=400)
-    (alone,) = evaluate_all(study, "p", 1).values()
-    assert 70 < (alone["status"] == FAILED).sum() < 170  # the expected number is 120, with standard deviation 9.2
-    for size in (4, 10, 50, 1000):
-        (blocks,) = evaluate_all(study, "p", size).values()
-        np.testing.assert_array_equal(blocks["status"], alone["status"])
-        np.testing.assert_array_equal(blocks["x"], alone["x"])
-        assert [error.splitlines()[-1:] for error in blocks["error"]] == [
-            error.splitlines()[-1:] for error in alone["error"]
-        ]
 
 
 def test_error_does_not_depend_on_the_markers_of_tracebacks():
@@ -628,22 +588,37 @@ def _raised(divide):
         return error
 
 
-@given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
+@given(st.sampled_from(["evaluate", "simulate"]), st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
 @settings(max_examples=50, deadline=None)
-def test_only_failing_trials_fail_for_any_grouping(raising, cuts):
-    def evaluate(data, setting, streams):
-        if raising.intersection(streams.trials):
-            raise LookupError("no result")
-        return {"x": np.array(streams.trials, float)}
+def test_only_failing_trials_fail_for_any_grouping(phase, raising, cuts):
+    """Trials that raise errors, in the method or in the simulation, fail under every setting with their own errors."""
 
-    study = make_study(evaluate, trials=12)
-    parts = [evaluate_one(study, "p", "evaluate", range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
-    status, values, errors = (
-        np.concatenate(arrays) for arrays in zip(*((o.status, o.values["x"], o.error) for o in parts), strict=True)
-    )
-    assert set(np.flatnonzero(status == FAILED)) == set(np.flatnonzero(errors)) == raising
-    expected = [np.nan if trial in raising else trial for trial in range(12)]
-    np.testing.assert_array_equal(values, expected)
+    def fail(trials, at):
+        if at == phase and (failing := sorted(raising.intersection(trials))):
+            raise LookupError(f"no result for trial {failing[0]}")
+
+    def simulate(cell, streams):
+        fail(streams.trials, "simulate")
+        return streams.uniforms(1)[:, 0]
+
+    def evaluate(data, setting, streams):
+        fail(streams.trials, "evaluate")
+        return {"x": data + np.array(streams.trials)}
+
+    methods = Method("evaluate", evaluate), Method("other", lambda *arguments: evaluate(*arguments))
+    study = make_study(*methods, simulate=simulate, trials=12)
+    uniforms = evaluate_one(make_study(returns_data, trials=12), "p", "returns_data", range(12)).values["x"]
+    is_failed = np.isin(range(12), list(raising))
+    for method in ("evaluate", "other"):
+        parts = [evaluate_one(study, "p", method, range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
+        status, x, errors = (
+            np.concatenate(arrays)
+            for arrays in zip(*((part.status, part.values["x"], part.error) for part in parts), strict=True)
+        )
+        np.testing.assert_array_equal(status, np.where(is_failed, FAILED, OK))
+        np.testing.assert_array_equal(x, np.where(is_failed, np.nan, uniforms + range(12)))
+        own = [f"LookupError: no result for trial {trial}" * (trial in raising) for trial in range(12)]
+        assert [error.splitlines()[-1] if error else "" for error in errors] == own
 
 
 def evaluate_counted(raises, n_trials, budget):
@@ -723,7 +698,7 @@ def test_budget_is_per_setting():
     assert always.cause.endswith("LookupError: never works")
 
 
-def test_failing_setting_does_not_affect_others():
+def test_failing_setting_has_its_own_error_and_does_not_affect_others():
     panel = STUDY.panel("faults")
     outcomes = evaluate_block(STUDY, Block("faults", 1, range(8)), panel.settings())
     for setting, outcome in zip(panel.settings(), outcomes, strict=True):
@@ -732,21 +707,10 @@ def test_failing_setting_does_not_affect_others():
             np.testing.assert_array_equal(outcome.values["x"], alone.values["x"])
             np.testing.assert_array_equal(outcome.status, alone.status)
     assert [int((outcome.status == FAILED).sum()) for outcome in outcomes] == [0, 3, 2, 8, 2, 0]
-
-
-def test_failing_simulation_fails_its_trials_under_every_setting():
-    def simulate(cell, streams):
-        if 5 in streams.trials:
-            raise ArithmeticError("no data")
-        return FAULTS.simulate(cell, streams)
-
-    methods = tuple(method for method in FAULTS.methods if method.name in ("fine", "deadly"))
-    broken = replace(STUDY, panels=(replace(FAULTS, simulate=simulate, methods=methods),))
-    for method in methods:
-        outcome = evaluate_one(broken, "faults", method.name, range(8))
-        assert np.flatnonzero(outcome.status == FAILED).tolist() == [5]
-        expected = evaluate_one(STUDY, "faults", method.name, range(8)).values["x"]
-        np.testing.assert_array_equal(np.delete(outcome.values["x"], 5), np.delete(expected, 5))
+    error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
+    assert error.endswith("LookupError: never works")
+    assert "no result for trial" not in error
+    assert error.count("Traceback") == 1
 
 
 def test_per_cell_value_is_computed_from_ok_trials():
