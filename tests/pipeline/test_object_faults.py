@@ -27,33 +27,28 @@ PANELS = ["table", "single"]
 SECRETS = [*KEYS.values()][:2]
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory):
-    """Return the path of a read-only store in a local folder with the same study and seed."""
-    path = tmp_path_factory.mktemp("local") / "toy.zarr"
-    pipeline.run(STUDY, path, panels=PANELS)
-    return path
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["lost", "throttled", "broken", "half", "slow"])
-def test_values_are_equal_if_every_ninth_request_has_a_fault(object_server, local, fault):
+@pytest.mark.parametrize(
+    "fault",
+    ["lost", "half", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("throttled", "broken", "slow"))],
+)
+def test_values_are_equal_if_every_ninth_request_has_a_fault(object_server, local_store, fault):
     faults = cycle([*[""] * 8, fault])
     object_server.choose_fault = lambda method, key: next(faults)
     store = pipeline.run(STUDY, URL, panels=PANELS)
     object_server.choose_fault = lambda method, key: ""
-    assert_equal_arrays(URL, local)
+    assert_equal_arrays(URL, local_store)
     assert verify(store, sample=None).problems == ()
     assert "finished" in store.sessions[0]
 
 
 @pytest.mark.parametrize("fault", ["lost", "unmet", "in conflict"])
 @pytest.mark.parametrize("part", ["/sessions/000001.json", "single/status/c/"])
-def test_conditional_write_with_a_fault(object_server, local, fault, part):
+def test_conditional_write_with_a_fault(object_server, local_store, fault, part):
     """A write whose response is lost is found to be done; one that is refused once is not, and its task is repeated."""
     object_server.choose_fault = fault_once("PUT", part, fault)
     store = pipeline.run(STUDY, URL, panels=PANELS)
-    assert_equal_arrays(URL, local)
+    assert_equal_arrays(URL, local_store)
     assert len(store.sessions) == 1
 
 
@@ -66,14 +61,14 @@ def test_probe_of_conditional_writes_accepts_lost_responses(object_server):
 
 
 @pytest.mark.slow
-def test_expired_credentials_stop_a_run_which_is_resumed(object_server, local):
+def test_expired_credentials_stop_a_run_which_is_resumed(object_server, local_store):
     """Work that was committed before the credentials expired is kept, and the message says what to renew."""
     object_server.choose_fault = lambda method, key: "expired" if method == "PUT" and "single/status/c/" in key else ""
     with pytest.raises(ExecutionError, match=r"\(ExpiredToken\): a message; renew the credentials"):
         pipeline.run(STUDY, URL, panels=PANELS)
     object_server.choose_fault = lambda method, key: ""
     pipeline.resume(URL)
-    assert_equal_arrays(URL, local)
+    assert_equal_arrays(URL, local_store)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def deny_writes(method, key):
         ("cannot be reached: HTTP status 404 (NoSuchBucket)", {"bucket": "other"}, {}),
     ],
 )
-def test_object_store_that_cannot_be_used_is_refused(object_server, local, monkeypatch, text, server, variables):
+def test_object_store_that_cannot_be_used_is_refused(object_server, local_store, monkeypatch, text, server, variables):
     for name, value in server.items():
         setattr(object_server, name, value)
     for name, value in variables.items():
@@ -163,7 +158,7 @@ def test_object_store_that_cannot_be_used_is_refused(object_server, local, monke
     assert text in refusal()
     if "conditions" in server:
         with pytest.raises(BadInputError, match=text):
-            pipeline.compact(local, URL)
+            pipeline.compact(local_store, URL)
     assert object_server.objects == {}
 
 

@@ -173,8 +173,14 @@ LOST = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True], ids=["status lost", "block lost"])
-@pytest.mark.parametrize("again", [run, resume], ids=["run", "resume"])
+@pytest.mark.parametrize(
+    ("again", "whole"),
+    [
+        (run, True),
+        (resume, False),
+        *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ((run, False), (resume, True))),
+    ],
+)
 def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole):
     for panel, *position in LOST:
         lose(store_copy, panel, *position, whole=whole)
@@ -254,7 +260,7 @@ PANELS = [panel.name for panel in STUDY.panels]
         ("seed: stored 7, now 8", {"seed": 8}),
         (r"panels.faults.trials: stored 12, now 4, and 2 more", {"trials": 4}),
         ("panels.means.factors.scale", {"values": {"scale": [1]}, "panels": PANELS}),
-        ("panels.means.method_order", {"values": {"algorithm": ["plain"]}, "panels": ["means"]}),
+        ("panels.faults: stored, now absent, and 5 more", {"values": {"algorithm": ["plain"]}, "panels": ["means"]}),
         ("panels.faults: stored, now absent, and 2 more", {"panels": ["means"]}),
     ],
 )

@@ -80,7 +80,7 @@ def least_peak(path, shape, has_chunks):
     "has_chunks",
     [pytest.param(True, id="with chunks"), pytest.param(False, id="without", marks=pytest.mark.exhaustive)],
 )
-@pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
+@pytest.mark.parametrize("shapes", [((1, 100), (1, 900)), ((100, 1), (900, 1))], ids=["blocks", "cells"])
 def test_memory_of_pending_work(tmp_path, monkeypatch, shapes, has_chunks):
     monkeypatch.setattr(regions, "SLAB_CHUNKS", 20)
     monkeypatch.setattr(local_files, "_MOST_CHECKED", 20)
