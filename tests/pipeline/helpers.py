@@ -1,6 +1,8 @@
 """Helpers of the pipeline tests: raw arrays and files of a store, and outcomes by name."""
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -111,6 +113,17 @@ def file_stamps(store):
     """Return content and time of each file of a store, without the copies of session records, which grow."""
     files = (path for path in Path(store).rglob("*") if path.is_file() and path != Path(store, SESSION_COPIES))
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def run_python(*words, seconds=120, **options):
+    """Run a new interpreter, whose working folder need not be this one, and return the ended process."""
+    options = {"capture_output": True, "text": True, "errors": "replace", "check": False, **options}
+    options["env"] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **options.get("env", {})}
+    return subprocess.run([sys.executable, *map(str, words)], timeout=seconds, **options)
+
+
+COMMAND = ("-c", "from studies.cli import main; main()")
+"""Words that, with `run_python`, run a command of dpstudies in an interpreter of its own."""
 
 
 @contextmanager

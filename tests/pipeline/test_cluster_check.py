@@ -76,37 +76,31 @@ def test_hashes_change_with_lines_and_files(tmp_path, monkeypatch):
 
 
 def test_worker_with_other_code_is_found(command, tmp_path):
-    """Workers with a changed line or an older version are reported; a third worker with equal code is not."""
-    older = tmp_path / "older"
+    """Workers with a changed line, an older version or no package are reported, and a run refuses to use them."""
+    older, none = tmp_path / "older", tmp_path / "none"
     (older / "dpstudies-0.0.9.dist-info").mkdir(parents=True)
     (older / "dpstudies-0.0.9.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: dpstudies\nVersion: 0.0.9\n"
     )
+    (none / "pipeline").mkdir(parents=True)
+    (none / "pipeline" / "__init__.py").write_text("")
     (tmp_path / "other").mkdir()
-    paths = [str(path) for path in (ROOT, changed_copy(tmp_path / "other"), f"{older}{os.pathsep}{ROOT}")]
-    with dask_processes(tmp_path, *({"PYTHONPATH": path} for path in paths)) as address:
-        with reach(Profile("a", address=address)) as client:
-            client.wait_for_workers(3, timeout=60)
-            faults = sorted(check_workers(client, str(tmp_path / "s.zarr")).values())
-        here = importlib.metadata.version("dpstudies")
-        assert faults == [[], [f"dpstudies 0.0.9, here {here}"], ["package mechanisms has other code"]]
-        (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
-        code, out, _ = command("c.yaml", "--store", "s.zarr")
-        assert (code, out.count("  ok\n"), out.count("has other code")) == (1, 1, 1)
-        assert "1 of 3 workers is ok (checked: same code, access to s.zarr from all)" in out
-    assert not (tmp_path / "s.zarr").exists()
-
-
-def test_worker_without_our_packages_is_found(tmp_path):
-    """A worker that cannot import the packages is reported by the check, and a run that would use it is refused."""
-    (tmp_path / "none" / "pipeline").mkdir(parents=True)
-    (tmp_path / "none" / "pipeline" / "__init__.py").write_text("")
-    with dask_processes(tmp_path, {"PYTHONPATH": f"{tmp_path / 'none'}{os.pathsep}{ROOT}"}) as address:
+    paths = [ROOT, changed_copy(tmp_path / "other"), f"{older}{os.pathsep}{ROOT}", f"{none}{os.pathsep}{ROOT}"]
+    with dask_processes(tmp_path, *({"PYTHONPATH": str(path)} for path in paths)) as address:
         profile = Profile("a", address=address)
         with reach(profile) as client:
-            assert [*check_workers(client).values()] == [["package pipeline has other code"]]
+            client.wait_for_workers(4, timeout=60)
+            faults = sorted(check_workers(client, str(tmp_path / "s.zarr")).values())
+        here = importlib.metadata.version("dpstudies")
+        assert faults[:3] == [[], [f"dpstudies 0.0.9, here {here}"], ["package mechanisms has other code"]]
+        assert faults[3][0] == "package pipeline has other code"
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
+        code, out, _ = command("c.yaml", "--store", "s.zarr")
+        assert (code, out.count("  ok\n"), out.count("has other code")) == (1, 1, 2)
+        assert "1 of 4 workers is ok (checked: same code, access to s.zarr from all)" in out
         with refusal("cannot load dpstudies: ", "; install the same version there"):
             connect(profile).__enter__()
+    assert not (tmp_path / "s.zarr").exists()
 
 
 # Clusters of several machines, simulated on one
@@ -187,25 +181,20 @@ def test_workers_from_a_queue(command, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("existing", "profile"), [(True, PROCESSES), (False, THREADS)])
-def test_check_leaves_a_shared_folder_unchanged(tmp_path, existing, profile):
+def test_location_that_is_not_shared_is_found_and_a_shared_folder_is_unchanged(tmp_path, existing, profile):
+    """Each process has a memory of its own, which is not shared."""
     store = tmp_path / "s.zarr"
     if existing:
         store.mkdir()
+    not_shared = "does not see the files of this process in memory://folder: the folder is not shared"
     with reach(profile) as client:
         checks = check_workers(client, str(store))
         assert [*checks.values()] == [[]] * profile.kwargs["n_workers"]
         assert checks.keys() == client.nthreads().keys()
         assert requested_workers(profile, client) == len(checks)
-    assert list(tmp_path.rglob("*")) == ([store] if existing else [])
-
-
-def test_location_that_is_not_shared_is_found():
-    """A location in memory, of which each process has its own, is reported as not shared."""
-    with reach(PROCESSES) as client:
         for faults in check_workers(client, "memory://folder/s.zarr").values():
-            assert faults == ["does not see the files of this process in memory://folder: the folder is not shared"]
-    with reach(THREADS) as client:
-        assert [*check_workers(client, "memory://folder/s.zarr").values()] == [[]]
+            assert faults == ([not_shared] if profile is PROCESSES else [])
+    assert list(tmp_path.rglob("*")) == ([store] if existing else [])
 
 
 def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):

@@ -1,9 +1,7 @@
 """Tests of faults of an object store, and of object stores that cannot be used."""
 
 import multiprocessing
-import os
 import socket
-import subprocess
 import sys
 import time
 from itertools import cycle
@@ -18,7 +16,7 @@ from pipeline.store.files import object_clients
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
+from tests.pipeline.helpers import COMMAND, TOY_FILE, assert_equal_arrays, run_python
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
 
@@ -195,15 +193,8 @@ def test_unreachable_endpoint(tmp_path, environment, listens):
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         if not listens:
             server.close()
-        ended = subprocess.run(
-            [sys.executable, "-c", "from studies.cli import main; main()", "run", str(TOY_FILE), "--store", URL],
-            cwd=tmp_path,
-            env=os.environ | {"AWS_ENDPOINT_URL": address},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        words, variables = ("run", TOY_FILE, "--store", URL), {"AWS_ENDPOINT_URL": address}
+        ended = run_python(*COMMAND, *words, seconds=30, cwd=tmp_path, env=variables)
     assert ended.returncode == 2
     assert f"the object store of {URL} cannot be reached: no complete response" in ended.stderr
     assert ended.stderr.count("\n") == 1

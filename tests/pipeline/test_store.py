@@ -3,9 +3,8 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from pipeline.store.scan.states import COMMITTED, STALE, UNWRITTEN, block_states
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
+    COMMAND,
     WRITING,
     assert_equal_arrays,
     chunk_file,
@@ -44,6 +44,7 @@ from tests.pipeline.helpers import (
     pending,
     read_arrays,
     refusal,
+    run_python,
     temporary_files,
     unchanged,
     writing,
@@ -225,11 +226,14 @@ def test_panel_opened_at_once_equals_the_lazy_one(complete_store, panel):
 # Damage
 
 
-def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_damage_is_reported_in_one_line_when_it_is_read(store_copy, is_lazy):
     path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(UnreadableStoreError, match="repair it with: dpstudies verify"):
-        open_panel(ResultStore.open(store_copy), "means", lazy=False)
+    read = open_results if is_lazy else partial(open_panel, panel="means", lazy=False)
+    with refusal("checksum", f"repair it with: dpstudies verify {store_copy} --repair", error=UnreadableStoreError):
+        opened = read(ResultStore.open(store_copy))
+        opened["means"]["estimate"].compute()
 
 
 @pytest.mark.parametrize(
@@ -479,10 +483,15 @@ CRASHES = {
     "repeated by the same process": ("faults", "fine", 0, new, False),
     "repeated by the same process without trials": ("table", "cube", 0, new, False),
 }
+# "grown" has the last block, and "retried with failing trials" has failing trials and a retry
+REPEATED_CRASHES = ("last block", "failing trials", "retried", "repeated by the same process without trials")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CRASHES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.exhaustive if case in REPEATED_CRASHES else ()) for case in CRASHES],
+)
 def test_crash_commits_no_missing_numbers(tmp_path, monkeypatch, case):
     name, method, position, prepare, *is_killed = CRASHES[case]
     study = panel_with(name, method)
@@ -790,13 +799,7 @@ def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
 )
 def test_optimised_mode_is_refused_before_anything_is_written(tmp_path, words):
     """Zarr removes entries of metadata in assertions, so it neither reads nor writes groups under ``python -O``."""
-    ended = subprocess.run(
-        [sys.executable, "-O", "-c", "from studies.cli import main; main()", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ended = run_python("-O", *COMMAND, *words, cwd=tmp_path)
     expected = "dpstudies: Python must run without -O and PYTHONOPTIMIZE, which remove code that Zarr requires\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", expected)
     assert not any(tmp_path.iterdir())
