@@ -38,7 +38,7 @@ def sorted_arrays(store, panel):
     [
         pytest.param("means", {"trials": 3, "values": FEW}, {"trials": 6}, marks=pytest.mark.exhaustive),
         ("means", {"trials": 5, "values": FEW}, {"trials": 11}),
-        ("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}),
+        pytest.param("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}, marks=pytest.mark.exhaustive),
         (
             "means",
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},
@@ -50,7 +50,7 @@ def sorted_arrays(store, panel):
             {"trials": 9, "values": {"n": [5], "algorithm": ["raises"]}},
             {"trials": 12, "values": {"n": [3], "algorithm": ["fine"]}},
         ),
-        ("table", {"values": {"order": [2]}}, {"values": {"order": [1, 3]}}),
+        pytest.param("table", {"values": {"order": [2]}}, {"values": {"order": [1, 3]}}, marks=pytest.mark.exhaustive),
         ("single", {"trials": 2}, {"trials": 40}),
     ],
 )

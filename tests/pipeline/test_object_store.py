@@ -51,6 +51,7 @@ in_memory_first = pytest.mark.parametrize(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("url", ["s3", pytest.param("memory", marks=pytest.mark.exhaustive)], indirect=True)
 def test_values_equal_those_in_a_folder(url, tmp_path):
     """Values, coordinates and statuses are bit-identical to those in a local folder, even if xarray reads them."""
     panels = ["means", "table", "single"]
