@@ -16,7 +16,7 @@ import xarray as xr
 import yaml
 
 import pipeline.clusters.cluster
-from pipeline import Factor, Measure, Method, Panel, Study, extend, open_results, resume, run, submit
+from pipeline import Factor, Method, extend, open_results, resume, run, submit
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block
 from pipeline.declare.source import find_study
@@ -35,6 +35,7 @@ from tests.pipeline.helpers import (
     commit_block,
     file_stamps,
     interrupt_after,
+    make_study,
     note_works,
     panel_of,
     pending,
@@ -472,8 +473,7 @@ def test_sessions_record_the_seconds_of_each_method(tmp_path, together):
     """Those of the simulation belong to no method; a panel that evaluates its settings together divides its time."""
     methods = (Method("slow", evaluate_slowly), Method("quick", evaluate_at_once))
     options = {"evaluate": evaluate_together} if together else {}
-    panel = Panel("p", "a panel", simulate_slowly, methods, (Measure("x", "a number"),), trials=4, **options)
-    study = Study("costly", "Costly", "To cost.", (panel,), seed=1)
+    study = make_study(*methods, simulate=simulate_slowly, trials=4, **options)
     store = run(study, tmp_path / "s.zarr", progress=False)
     extend(store.url, trials=6, study=study, progress=False)
     costs = MethodCosts.of(ResultStore.open(store.url).sessions).by_panel["p"]
@@ -483,17 +483,9 @@ def test_sessions_record_the_seconds_of_each_method(tmp_path, together):
     assert (slow == pytest.approx(quick, abs=2e-3)) is together
 
 
-def simulate_nothing(cell, streams):
-    return None
-
-
 def allocate(data, setting, streams):
     n = len(streams.trials)
     return {"x": np.ones((n, setting["size"])).mean(axis=1)}
-
-
-def fail(data, setting, streams):
-    raise ArithmeticError("no result")
 
 
 @pytest.mark.parametrize("share", [0.0, 100.0])
@@ -501,11 +493,9 @@ def test_sessions_record_the_traced_memory_of_one_trial_if_it_takes_a_small_part
     tmp_path, monkeypatch, share
 ):
     monkeypatch.setattr(peaks, "_MOST_TIME", share)
-    methods = (Method("large", allocate, uses=("size",)), Method("failing", fail))
+    methods = (Method("large", allocate, uses=("size",)), Method("failing", lambda *_: {}))
     sizes = Factor("size", (10, 1_000_000), "numbers", "int")
-    options = {"method_factors": (sizes,), "trials": 4, "block_trials": 4}
-    panel = Panel("p", "a panel", simulate_nothing, methods, (Measure("x", "a number"),), **options)
-    study = Study("costly", "Costly", "To cost.", (panel,), seed=1)
+    study = make_study(*methods, method_factors=(sizes,), trials=4, block_trials=4)
     store = run(study, tmp_path / "s.zarr", progress=False, allow_failures=True)
     peak = MethodCosts.of(store.sessions).peaks
     if not share:
