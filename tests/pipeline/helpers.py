@@ -58,6 +58,13 @@ def write_study_file(path, x="data", before="pass", head="", n=(1,), trials=4, b
     return str(path)
 
 
+def edit(path, old="OFFSET = 0", new="OFFSET = 100"):
+    """Replace a text of a file, which occurs once."""
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
 def read_arrays(store):
     """Return all arrays of a store by path, read by Zarr without the pipeline."""
     members = zarr.open_group(zarr_store(store), mode="r").members(max_depth=None)

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import random
 import shutil
 
@@ -180,14 +179,6 @@ def test_read_error_on_opening_is_reported(altered, monkeypatch):
     failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
     with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
         ResultStore.open(altered)
-
-
-def test_pipe_instead_of_a_chunk_is_damage(altered):
-    path = altered / "single/heads/c/0/1"
-    path.unlink()
-    os.mkfifo(path)
-    (problem,) = checked(altered).problems
-    assert (problem.variable, problem.damage.kind) == ("heads", "unreadable")
 
 
 # Inconsistencies

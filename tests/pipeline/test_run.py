@@ -33,6 +33,7 @@ from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     commit_block,
+    edit,
     file_stamps,
     interrupt_after,
     make_study,
@@ -54,12 +55,6 @@ TOY = str(TOY_FILE)
 def toy(tmp_path):
     """Return the path of a copy of the toy study file, which tests may edit."""
     return Path(shutil.copy(TOY_FILE, tmp_path / "mine.py"))
-
-
-def edit(path, old, new):
-    text = path.read_text()
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
 
 
 def lose(store, panel, *position, whole=False):

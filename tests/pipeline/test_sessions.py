@@ -300,16 +300,6 @@ def test_extension_is_rejected_while_a_session_is_active(url):
     assert pipeline.open_results(url)["single"].sizes["trial"] == 8
 
 
-def test_end_of_a_session_does_not_change_the_root(url):
-    """The end of a session does not change the root, so it cannot revert a later extension (regression)."""
-    first = Session.begin(url, {})
-    create_empty_store(first, SMALL, {})
-    root = Path(url, "zarr.json").read_bytes()
-    first.end({"finished": "2026-01-01T00:00:00Z"})
-    assert Path(url, "zarr.json").read_bytes() == root
-    assert ResultStore.open(url).sessions[0]["finished"] == "2026-01-01T00:00:00Z"
-
-
 @pytest.mark.slow
 def test_a_session_notices_that_another_process_has_ended_it(url):
     session = Session.begin(url, {"submission": "x"})

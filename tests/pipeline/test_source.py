@@ -133,10 +133,6 @@ def test_study_in_memory():
     assert evaluate_one(loaded, "table", "square", range(1)).values["curve"].tolist() == [4.0, 16.0, 36.0]
 
 
-def test_source_of_a_study_of_a_module_is_the_module():
-    assert source_of(STUDY) == StudySource("tests.pipeline.toy:STUDY")
-
-
 def test_studies_are_named_in_python_as_on_the_command_line(tmp_path):
     """A built-in study, registered like that of another package, runs and resumes by its name."""
     store = pipeline.run(

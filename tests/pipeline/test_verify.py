@@ -1,6 +1,7 @@
 """Tests of verification: changed, truncated and lost files are detected, and repairs make their blocks pending."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -208,12 +209,6 @@ def test_damaged_blocks_become_pending_and_are_computed_again(complete_store, st
     assert_equal_arrays(store_copy, complete_store)
 
 
-def test_block_without_status_is_pending_and_not_a_problem(store_copy):
-    chunk_file(store_copy, "single", "status", 0, 1).unlink()
-    found = checked(store_copy, sample=0)
-    assert (found.problems, found.n_pending) == ((), 1)
-
-
 @pytest.mark.slow
 def test_different_values_are_reported_and_replaced_on_request(complete_store, store_copy):
     panel, block = STUDY.panel("means"), Block("means", 0, range(4))
@@ -338,11 +333,16 @@ def become_loop(path):
     path.symlink_to(path)
 
 
+def become_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.slow
 def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_path):
-    """Folders and link loops in place of chunks are reported; a repair and a resume restore the values."""
+    """Folders, link loops and pipes in place of chunks are reported; a repair and a resume restore the values."""
     for k, (panel, name, position) in enumerate(CHUNKS):
-        (become_folder, become_loop)[k % 2](chunk_file(store_copy, panel, name, *position))
+        (become_folder, become_loop, become_pipe)[k % 3](chunk_file(store_copy, panel, name, *position))
     record = Path(store_copy, SESSIONS, "000001.json")
     shutil.copy(record, tmp_path / "record.json")
     become_folder(record)
