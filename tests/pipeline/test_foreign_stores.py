@@ -57,15 +57,16 @@ def for_command(command, *more):
 every_command = pytest.mark.parametrize("command", [*map(for_command, COMMANDS)])
 
 
-def every_way(name, values, n_first=1):
-    """Try each value with the ways to read, verify and write, and the first ones with every command.
+def every_way(name, values, n_first=1, ways=WAYS):
+    """Try each value with some ways to open a store, by default with three, and the first ones with every command.
 
     The other ways to open a store are exhaustive tests of the other values.
     """
     cases = [for_command(command, value) for value in values[:n_first] for command in COMMANDS]
-    cases += [for_command(command, value) for value in values[n_first:] for command in WAYS]
+    cases += [for_command(command, value) for value in values[n_first:] for command in ways]
+    others = [way for way in WAYS + OTHER_WAYS if way not in ways]
     exhaustive = (pytest.mark.slow, pytest.mark.exhaustive)
-    cases += [pytest.param(value, way, marks=exhaustive) for value in values[n_first:] for way in OTHER_WAYS]
+    cases += [pytest.param(value, way, marks=exhaustive) for value in values[n_first:] for way in others]
     return pytest.mark.parametrize((name, "command"), cases)
 
 
@@ -435,7 +436,7 @@ FORGED = [
 
 
 @pytest.mark.slow
-@every_way("changes", FORGED)
+@every_way("changes", FORGED, ways=("status", "resume"))
 def test_forged_records_end_in_one_line(place, attempt, changes, command):
     forge_submission("tcp://127.0.0.1:9", **changes)
     with unchanged(place.parent / "outside"):

@@ -139,47 +139,34 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("block_trials", [1, 100, 250, 5000])
-def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
-    """If the time of a block is linear in its number of trials and in n, the planned time is exact."""
+def plan_linear(monkeypatch, trials, block_trials, start_seconds, trial_seconds, n_outputs=1, n=(1,), **options):
+    """Return the plan of a panel whose blocks take a time that is linear in their number of trials and in n."""
     clock = Clock()
     monkeypatch.setattr(pipeline.runs.estimate.time, "perf_counter", clock)
 
     def simulate(cell, streams):
-        clock.now += cell["n"] * (0.5 + 0.002 * len(streams.trials))
+        clock.now += cell["n"] * (start_seconds + trial_seconds * len(streams.trials))
         return len(streams.trials)
 
-    def evaluate(n, setting, streams):
-        return {"x": np.ones(n)}
-
-    factors = (Factor("n", (3, 3.0000001, 3.0000002), ""),)
-    study = make_study(evaluate, simulate=simulate, factors=factors, trials=1000, block_trials=block_trials)
-    n_blocks, size = -(-1000 // block_trials), min(block_trials, 1000)
-    expected = 3 * 3 * n_blocks * (0.5 + 0.002 * size)
-    (all_cells,) = make_plan(study, pilot_seconds=1e9)
-    (one_cell,) = make_plan(study, pilot_seconds=0)
-    assert (all_cells.n_piloted, one_cell.n_piloted) == (3, 1)
-    assert all_cells.seconds == pytest.approx(expected, rel=1e-6)
-    assert one_cell.seconds == pytest.approx(expected, rel=1e-6)
-
-
-def plan_linear(monkeypatch, trials, block_trials, start_seconds, trial_seconds, n_outputs=1):
-    """Return the plan of a panel whose blocks take a time that is linear in their number of trials."""
-    clock = Clock()
-    monkeypatch.setattr(pipeline.runs.estimate.time, "perf_counter", clock)
-
-    def simulate(cell, streams):
-        clock.now += start_seconds + trial_seconds * len(streams.trials)
-        return len(streams.trials)
-
-    def evaluate(n, setting, streams):
-        return {"x": np.ones((n, n_outputs))}
+    def evaluate(n_trials, setting, streams):
+        return {"x": np.ones((n_trials, n_outputs))}
 
     outputs = (Factor("bin", tuple(range(n_outputs)), "", "int"),)
-    panel = {"measures": (Measure("x", "", dims=("bin",)),), "outputs": outputs}
+    panel = {"measures": (Measure("x", "", dims=("bin",)),), "outputs": outputs, "factors": (Factor("n", n, ""),)}
     study = make_study(evaluate, simulate=simulate, **panel, trials=trials, block_trials=block_trials)
-    (plan,) = make_plan(study)
+    (plan,) = make_plan(study, **options)
     return plan
+
+
+@pytest.mark.parametrize("block_trials", [1, 100, 250, 5000])
+def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
+    n_blocks, size = -(-1000 // block_trials), min(block_trials, 1000)
+    expected = 3 * 3 * n_blocks * (0.5 + 0.002 * size)
+    for pilot_seconds, n_piloted in ((1e9, 3), (0, 1)):
+        cells = {"n": (3, 3.0000001, 3.0000002), "pilot_seconds": pilot_seconds}
+        plan = plan_linear(monkeypatch, 1000, block_trials, 0.5, 0.002, **cells)
+        assert plan.n_piloted == n_piloted
+        assert plan.seconds == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

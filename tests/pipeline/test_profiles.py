@@ -220,10 +220,7 @@ def test_choice_of_a_profile(write):
         ("must not have security with a class; add it to kwargs", profiles(a={**LOCAL, "security": {}})),
         ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}})),
         ("adapt must have maximum (workers) or maximum_jobs", profiles(a={**LOCAL, "adapt": {}})),
-        (
-            "or maximum_jobs, such as {minimum: 0, maximum: 10}, got minimum",
-            profiles(a={**LOCAL, "adapt": {"minimum": 1}}),
-        ),
+        ("or maximum_jobs, such as {minimum: 0, maximum: 10}, got minimum", adapting(minimum=1)),
         ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0})),
         ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"})),
         ("wait must be a number of seconds > 0, got True", profiles(a={**LOCAL, "wait": True})),
@@ -237,10 +234,7 @@ def test_choice_of_a_profile(write):
         ("must have names of letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}})),
         ("must have names of letters, digits and _, got 'True'", profiles(a={**LOCAL, "env": {True: 1}})),
         ("must have names of letters, digits and _, got 'None'", profiles(a={**LOCAL, "env": {None: None}})),
-        (
-            "adapt: maximum_jobs must be combined with minimum_jobs, got minimum",
-            adapting(minimum=100, maximum_jobs=2),
-        ),
+        ("adapt: maximum_jobs must be combined with minimum_jobs, got minimum", adapting(minimum=9, maximum_jobs=2)),
         ("adapt: maximum must be combined with minimum, got minimum_jobs", adapting(minimum_jobs=100, maximum=2)),
         ("adapt: interval must be", adapting(maximum=2, interval="")),
         ("adapt: interval must be", adapting(maximum=2, interval="1e400s")),

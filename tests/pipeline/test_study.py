@@ -420,14 +420,6 @@ def test_extended_or_reordered_grid_keeps_all_values(values, n_more):
     assert len(new) == len(old) + n_more
 
 
-def test_more_trials_and_methods_keep_all_values():
-    short = STUDY.configure(values={"algorithm": ["noisy"]}, panels=["means"], trials=3)
-    old, new = evaluate_all(short, "means"), evaluate_all(STUDY, "means")
-    assert len(old) == 4
-    for key, arrays in old.items():
-        np.testing.assert_array_equal(arrays["estimate"], new[key]["estimate"][:3])
-
-
 @pytest.mark.parametrize("change", [{"seed": 8}, {"name": "tow"}])
 def test_different_seed_or_study_changes_all_values(change):
     """Another seed, or another name of the study, changes all values (negative control)."""
