@@ -71,7 +71,7 @@ def shard_in_order(chunks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "status"])
+@pytest.mark.parametrize("name", ["status", pytest.param("heads", marks=pytest.mark.exhaustive)])
 def test_shards_in_the_order_of_earlier_versions_are_read(complete_store, altered, name):
     for array in [f"{panel.name}/{name}" for panel in STUDY.panels if (Path(altered) / panel.name / name).exists()]:
         opened = zarr.open_group(altered, mode="r")[array]

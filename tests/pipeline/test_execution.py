@@ -159,7 +159,7 @@ def failing(method, cells=(1, 2), trials=150, block_trials=50):
     )
 
 
-@pytest.mark.parametrize("block_trials", [pytest.param(1, marks=pytest.mark.slow), 50, 150])
+@pytest.mark.parametrize("block_trials", [pytest.param(1, marks=(pytest.mark.slow, pytest.mark.exhaustive)), 50, 150])
 def test_method_that_fails_on_all_trials_stops_the_run(tmp_path, block_trials):
     study = failing(fails, block_trials=block_trials)
     texts = ("method bad of panel p failed on all 1", "LookupError: no result for trials", "with --allow-failures")
@@ -173,7 +173,7 @@ def test_method_that_fails_on_all_trials_stops_the_run(tmp_path, block_trials):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings_apart", [False, True])
+@pytest.mark.parametrize("settings_apart", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_failure_of_every_trial_of_the_first_block_stops_the_run(tmp_path, settings_apart):
     """If all 20 trials of the first block fail, the run stops, although the budget allows 100 failures."""
     study = failing(fails, cells=range(20), trials=20, block_trials=20)

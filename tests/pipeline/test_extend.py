@@ -128,7 +128,7 @@ def operations(tmp_path_factory):
     return done
 
 
-@pytest.mark.parametrize("share", [0.1, pytest.param(0.9, marks=pytest.mark.exhaustive), 1.0])
+@pytest.mark.parametrize("share", [*(pytest.param(k, marks=pytest.mark.exhaustive) for k in (0.1, 0.9)), 1.0])
 def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, whole, operations, share):
     """An interrupted extension leaves the old store unchanged, and the same command completes the extension."""
     path = tmp_path / "s.zarr"

@@ -284,7 +284,9 @@ FAILED = {
 def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, time_limit):
     """Run a study with failing trials on worker processes, and compare each trial with an undisturbed one."""
     hows = {place: how for place, how in FAILING.items() if time_limit is not None or how != "sleep"}
-    failed = {place: status for place, status in FAILED.items() if time_limit or status != Status.TIMED_OUT}
+    if n_threads == 2:  # one trial of each kind, since the test without a limit ends processes in all ways
+        hows = {place: how for place, how in hows.items() if place[0] in (1, 3, 5, 7)}
+    failed = {place: status for place, status in FAILED.items() if place[1] in {n for n, _, _ in hows}}
     kwargs = {"n_workers": 1 if n_threads == 2 else 2, "threads_per_worker": n_threads}
     profile = write_profile(tmp_path, **LOCAL_CLUSTER, kwargs=kwargs)
     study, store = find_study(str(write_study(tmp_path, failing=hows)), {}), tmp_path / "s.zarr"

@@ -305,6 +305,7 @@ def test_a_copy_is_refused_where_a_session_has_begun(memory_url):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # test_submission.py refuses such a store before a run on worker processes
 def test_worker_processes_cannot_share_memory():
     with pytest.raises(ExecutionError, match="choose a --store that all workers can open"):
         pipeline.run(STUDY, "memory://studies/toy.zarr", panels=["single"], cluster="processes")

@@ -73,6 +73,7 @@ PROCESSES = (
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # test_isolate.py has trials on worker processes that end their process or raise
 def test_statuses_on_processes(tmp_path):
     """Trials that end their process are isolated, and later blocks are computed in child processes."""
     cases = {**{name: odd_study.CASES[name] for name in PROCESSES}, **odd_study.KILLING}

@@ -163,14 +163,14 @@ def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
+@pytest.mark.parametrize("repair", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_read_error_is_not_damage(altered, monkeypatch, number, options):
+def test_read_error_is_not_damage(altered, monkeypatch, number, repair):
     """Read errors are reported, and do not lead to the deletion of intact chunks or statuses (regression)."""
     with monkeypatch.context() as patch, unchanged(altered / "single"):
         failing_reads(patch, number, "single/heads/c/0/1", times=10**6)
         with pytest.raises((StoreAccessError, RuntimeError), match="injected"):
-            checked(altered, **options)
+            checked(altered, repair=repair)
     assert checked(altered).problems == ()
 
 

@@ -249,8 +249,14 @@ WRITERS = (
 
 @pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's string dtype has no final specification
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
-@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-@pytest.mark.parametrize("part_bytes", [2**25, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("write", "part_bytes"),
+    [
+        *((write, 2**25) for write in WRITERS),
+        *(pytest.param(write, 3000, marks=pytest.mark.slow) for write in WRITERS[:5]),
+        *(pytest.param(write, 3000, marks=(pytest.mark.slow, pytest.mark.exhaustive)) for write in WRITERS[5:]),
+    ],
+)
 def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, part_bytes):
     monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
     path = str(write(frame, tmp_path))

@@ -405,7 +405,7 @@ def test_fixed_run_on_a_store_of_a_run_until_a_target_names_the_commands(store):
         run(STUDY, store)
 
 
-@pytest.mark.parametrize("change", ["flip", "delete", "older record"])
+@pytest.mark.parametrize("change", ["flip", "delete", pytest.param("older record", marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_numbers_asked_for_survive_the_loss_of_a_record(refined, tmp_path, monkeypatch, change):
     """The copy of a damaged, lost or replaced record is used; without it, nothing is counted or computed."""

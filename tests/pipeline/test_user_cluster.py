@@ -115,7 +115,7 @@ def failing(data, setting, streams):
     raise LookupError("never works")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.param(ZeroDivisionError, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_path, error):
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
