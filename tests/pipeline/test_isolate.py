@@ -297,7 +297,7 @@ def test_statuses_do_not_depend_on_the_number_of_threads(tmp_path, n_threads, ti
 @pytest.mark.slow
 def test_time_limit_on_threads(tmp_path):
     """On threads, too, a time limit isolates trials that do not return or that terminate their process."""
-    study = find_study(str(write_study(tmp_path, failing={(1, "a", 2): "lock", (0, "b", 1): "exit"})), {})
+    study = find_study(str(write_study(tmp_path, failing={(1, "a", 2): "sleep", (0, "b", 1): "exit"})), {})
     options = {"panels": ["p"], "values": {"n": [0, 1]}, "trials": 4, "progress": False}
     store = run(study, tmp_path / "s.zarr", time_limit=1.5, **options)
     failed = {("p", 1, "a", 2): Status.TIMED_OUT, ("p", 0, "b", 1): Status.KILLED}
