@@ -18,7 +18,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Measure, Method
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
@@ -141,10 +141,9 @@ def test_cell_and_setting_contain_the_constants():
         seen["setting"] = dict(setting)
         return {"x": 1.0}
 
-    method = Method("m", evaluate, uses=("e",))
     factors = {"factors": (Factor("n", (2,), "", "int"),), "method_factors": (Factor("e", (3,), ""),)}
-    panel = Panel("p", "", simulate, (method,), (Measure("x", ""),), **factors, constants=(Factor("c", (4,), ""),))
-    evaluate_all(Study("s", "", "", (panel,), 1), "p")
+    constants = (Factor("c", (4,), ""),)
+    evaluate_all(make_study(Method("m", evaluate, uses=("e",)), simulate=simulate, **factors, constants=constants), "p")
     assert {"c": 4.0, "n": 2}.items() <= seen["cell"].items()
     assert {"c": 4.0, "e": 3.0}.items() <= seen["setting"].items()
 

@@ -6,7 +6,8 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 import pipeline
-from pipeline import BadInputError, Factor, Measure, Method, Panel, Study, to_arviz, to_pandas
+from pipeline import BadInputError, Factor, Measure, Method, to_arviz, to_pandas
+from tests.pipeline.helpers import make_study
 
 N, TRIALS, ITERATIONS = (1, 2), 6, 50
 
@@ -24,31 +25,23 @@ def fail_fourth(data, setting, streams):
     return {"x": -data, "last": -data[:, -1], "n_steps": ITERATIONS, "error": error}
 
 
-STUDY = Study(
-    "walks",
-    "Random walks",
-    "To test.",
-    (
-        Panel(
-            "p",
-            "walks",
-            simulate,
-            (Method("walk", walk), Method("frail", fail_fourth)),
-            (
-                Measure("x", "position", dims=("iteration",)),
-                Measure("last", "last position"),
-                Measure("n_steps", "number of steps", dtype="int64", per_trial=False),
-            ),
-            (Factor("n", N, "size", "int"),),
-            outputs=(Factor("iteration", tuple(range(1, ITERATIONS + 1)), "step", "int"),),
-            constants=(Factor("epsilon", (0.5,), "privacy loss"), Factor("prior", ("1:2",), "prior", "vector")),
-            method_dim="kind",
-            trials=TRIALS,
-            block_trials=2,
-            validate=lambda cell, setting: (cell["n"], setting["kind"]) != (2, "frail"),
-        ),
+STUDY = make_study(
+    Method("walk", walk),
+    Method("frail", fail_fourth),
+    name="walks",
+    simulate=simulate,
+    measures=(
+        Measure("x", "position", dims=("iteration",)),
+        Measure("last", "last position"),
+        Measure("n_steps", "number of steps", dtype="int64", per_trial=False),
     ),
-    seed=1,
+    factors=(Factor("n", N, "size", "int"),),
+    outputs=(Factor("iteration", tuple(range(1, ITERATIONS + 1)), "step", "int"),),
+    constants=(Factor("epsilon", (0.5,), "privacy loss"), Factor("prior", ("1:2",), "prior", "vector")),
+    method_dim="kind",
+    trials=TRIALS,
+    block_trials=2,
+    validate=lambda cell, setting: (cell["n"], setting["kind"]) != (2, "frail"),
 )
 
 

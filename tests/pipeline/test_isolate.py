@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline import Factor, Measure, Method, Panel, Study, run
+from pipeline import Factor, Method, run
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.declare.source import StudySource, find_study, source_of
 from pipeline.errors import ExecutionError
@@ -23,31 +23,24 @@ from pipeline.execution.work import Task, Work
 from pipeline.store.datasets import open_results
 from tests.pipeline.faults.harness import LOCAL_CLUSTER, wait_until, write_profile
 from tests.pipeline.faults.study import METHODS, Part, unequal, write_study
+from tests.pipeline.helpers import make_study
 from tests.pipeline.toy import STUDY as TOY
 
 N_TRIALS = 12
 DATA = -1
 
 
-def simulate(cell, streams):
-    return streams.uniforms(2).sum(axis=1)
-
-
 def evaluate(data, values, streams):
     return {"x": data + streams.uniforms(1)[:, 0]}
 
 
-PANEL = Panel(
-    "p",
-    "a panel",
-    simulate,
-    (Method("a", evaluate), Method("b", evaluate)),
-    (Measure("x", "a number"),),
-    (Factor("n", (1, 2), "size", "int"),),
+STUDY = make_study(
+    *(Method(name, evaluate) for name in "ab"),
+    factors=(Factor("n", (1, 2), "size", "int"),),
     trials=2 * N_TRIALS,
     block_trials=N_TRIALS,
 )
-STUDY = Study("isolated", "Isolated", "To be isolated.", (PANEL,), seed=5)
+(PANEL,) = STUDY.panels
 WORK = Work(Block("p", 1, range(N_TRIALS, 2 * N_TRIALS)), (0, 1))
 UNDISTURBED = evaluate_block(STUDY, WORK.block, PANEL.settings())
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipeline.runs.estimate
-from pipeline import Factor, Measure, Method, Panel
+from pipeline import Factor, Measure, Method
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.runs.estimate import make_plan, seconds_per_trial
@@ -262,8 +262,8 @@ def test_seconds_per_trial_are_those_of_the_method_without_the_simulation():
         raise ValueError("no result")
 
     methods = Method("slow", evaluate), Method("failing", fail)
-    panel = Panel("p", "sleeps", simulate, methods, (Measure("x", "zero"),), trials=50, block_trials=50)
-    study = replace(STUDY, panels=(panel,), claims=(), figures=())
+    study = make_study(*methods, simulate=simulate, trials=50, block_trials=50)
+    (panel,) = study.panels
     slow, failing = panel.settings()
     assert 0.009 < seconds_per_trial(study, panel, 0, slow, seconds=0.2) < 0.03
     assert np.isnan(seconds_per_trial(study, panel, 0, failing, seconds=0.2))

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,13 +16,12 @@ from cryptography.x509.oid import NameOID
 
 import pipeline
 import pipeline.clusters.cluster
-from pipeline import Measure, Method, Panel, Study
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.runs.submission import last_submission
 from pipeline.store.files.locations import STATE
 from pipeline.store.result_store import ResultStore
 from tests.pipeline.faults.harness import dask_processes
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, refusal
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, make_study, refusal
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "cluster.yaml"
@@ -190,16 +188,11 @@ def strangers_of(store):
 def test_a_store_holds_no_pickles(tmp_path):
     """A store contains no pickles, even if its study exists only in memory and is sent to workers as a pickle."""
 
-    def simulate(cell, streams):
-        return streams.uniforms(1)[:, 0]
-
     def halve(data, setting, streams):
         return {"x": data / 2, "error": ["small" if value < 0.5 else "" for value in data]}
 
-    panel = Panel("p", "a panel", simulate, (Method("halve", halve),), (Measure("x", "a number"),), trials=6)
-    study = Study("noted", "A study of a notebook", "To test.", (replace(panel, block_trials=2),), seed=1)
     store = tmp_path / "s.zarr"
-    pipeline.run(study, store)
+    pipeline.run(make_study(halve, trials=6, block_trials=2), store)
     assert len(list(store.rglob("zarr.json"))) > 3
     assert strangers_of(store) == []
     text = " ".join(path.read_text() for path in store.rglob("zarr.json"))

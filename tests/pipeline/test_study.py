@@ -11,7 +11,7 @@ from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
 from pipeline.runs.estimate import make_plan
-from tests.pipeline.helpers import compute_into, evaluate_all, read_arrays, refusal
+from tests.pipeline.helpers import compute_into, evaluate_all, make_study, read_arrays, refusal
 from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 
 ONLY_MEANS = {"panels": ["means"]}
@@ -514,17 +514,10 @@ def keyed_study(n="n", size_key=None, draw="draw", draw_key=None):
     def evaluate(data, setting, streams):
         return {"x": data + setting["scale"] * streams.uniforms(1)[:, 0]}
 
-    panel = Panel(
-        "p",
-        "",
-        simulate,
-        (Method(draw, evaluate, uses=("scale",), stream_key=draw_key),),
-        (Measure("x", ""),),
-        (Factor(n, (1, 2), "", "int", stream_key=size_key),),
-        (Factor("scale", (1.0, 3.0), ""),),
-        trials=5,
-    )
-    return Study("keyed", "", "", (panel,), seed=3)
+    factors = (Factor(n, (1, 2), "", "int", stream_key=size_key),)
+    scales = (Factor("scale", (1.0, 3.0), ""),)
+    method = Method(draw, evaluate, uses=("scale",), stream_key=draw_key)
+    return make_study(method, simulate=simulate, factors=factors, method_factors=scales, trials=5)
 
 
 def test_renamed_factors_and_methods_keep_their_numbers_by_their_stream_key():

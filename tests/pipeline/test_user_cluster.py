@@ -24,7 +24,7 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
-from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of, refusal
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
@@ -218,9 +218,7 @@ def test_closed_clients_and_clusters_are_refused(tmp_path):
     client = Client(**OPTIONS, n_workers=1, set_as_default=False)
     with client.as_current():
         client.close()
-        with pytest.raises(
-            BadInputError, match=r"^Dask's current client must be running, got status closed; .*threads"
-        ):
+        with refusal("Dask's current client must be running, got status closed; ", "threads"):
             pipeline.run(COIN, tmp_path / "s.zarr")
     assert not list(tmp_path.iterdir())
 
@@ -467,9 +465,7 @@ def test_tables_are_reduced_on_given_and_current_clusters(cluster, client, capsy
 
 def test_submissions_to_a_cluster_that_ends_with_this_process_are_refused(cluster, client, tmp_path):
     for given in (client, cluster):
-        with pytest.raises(
-            BadInputError, match=r"^cluster must be .*, got the given \w+, whose scheduler ends with th"
-        ):
+        with refusal("cluster must be ", ", got the given ", ", whose scheduler ends with th"):
             pipeline.submit("study.py", tmp_path / "s.zarr", cluster=given)
     assert not list(tmp_path.iterdir())
 
