@@ -53,6 +53,14 @@ def store_copy(complete_store, tmp_path):
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
 
 
+@pytest.fixture(scope="session")
+def local_store(tmp_path_factory):
+    """Return the path of a store of two panels in a local folder, which tests must not change."""
+    path = tmp_path_factory.mktemp("local") / "toy.zarr"
+    compute_into(path, STUDY.configure(panels=["table", "single"]))
+    return path
+
+
 @pytest.fixture
 def two_threads():
     """Set two BLAS threads in a thread that ends, so that this has the effect of a machine's default."""

@@ -1,18 +1,21 @@
 """Helpers of the pipeline tests: raw arrays and files of a store, and outcomes by name."""
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+import pytest
 import zarr
 from obstore.store import MemoryStore, from_url
 from threadpoolctl import threadpool_info
 from zarr.storage import ObjectStore
 
-from pipeline import Measure, Method, Panel, Study
+from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.execution.work import PendingWork
@@ -53,6 +56,13 @@ def write_study_file(path, x="data", before="pass", head="", n=(1,), trials=4, b
     values = {"x": x, "before": before, "head": head, "n": n, "trials": trials, "block_trials": block_trials}
     Path(path).write_text(STUDY_TEXT.format(**values))
     return str(path)
+
+
+def edit(path, old="OFFSET = 0", new="OFFSET = 100"):
+    """Replace a text of a file, which occurs once."""
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
 
 
 def read_arrays(store):
@@ -110,6 +120,40 @@ def file_stamps(store):
     """Return content and time of each file of a store, without the copies of session records, which grow."""
     files = (path for path in Path(store).rglob("*") if path.is_file() and path != Path(store, SESSION_COPIES))
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def run_python(*words, seconds=120, **options):
+    """Run a new interpreter, whose working folder need not be this one, and return the ended process."""
+    options = {"capture_output": True, "text": True, "errors": "replace", "check": False, **options}
+    options["env"] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **options.get("env", {})}
+    return subprocess.run([sys.executable, *map(str, words)], timeout=seconds, **options)
+
+
+COMMAND = ("-c", "from studies.cli import main; main()")
+"""Words that, with `run_python`, run a command of dpstudies in an interpreter of its own."""
+
+
+@contextmanager
+def unchanged(*folders):
+    """Assert that no file in some folders is written, removed or replaced."""
+
+    def state():
+        return [(file_stamps(folder), sorted(Path(folder).rglob("*"))) for folder in folders]
+
+    before = state()
+    yield
+    assert state() == before
+
+
+@contextmanager
+def refusal(*texts, error=BadInputError):
+    """Assert that an error in one line is raised, with these texts and without the secret of the tests, hush."""
+    with pytest.raises(error) as caught:
+        yield caught
+    message = str(caught.value)
+    assert [text for text in texts if text not in message] == [], message
+    assert "\n" not in message
+    assert "hush" not in message
 
 
 def draw_uniforms(cell, streams):

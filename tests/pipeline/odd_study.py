@@ -34,11 +34,15 @@ class PanicError(BaseException):
     """Exception that is no `Exception`, such as those of extensions written in Rust."""
 
 
-class UnprintableError(Exception):
-    def __str__(self):
-        raise PanicError("no text")
+def panicking(*names):
+    """Return an exception whose methods or properties of these names raise `PanicError`."""
 
-    __repr__ = __str__
+    def panic(*_):
+        raise PanicError("panic")
+
+    is_property = {"__traceback__", "__class__"}
+    members = {name: property(panic) if name in is_property else panic for name in names}
+    return type("PanickingError", (Exception,), members)()
 
 
 class UnpicklableError(Exception):
@@ -50,23 +54,6 @@ class UnpicklableError(Exception):
 class UncallableError(Exception):
     def __init__(self, first, second):
         super().__init__("cannot be unpickled")
-
-
-class HostileError(Exception):
-    def __getattribute__(self, name):
-        raise PanicError(name)
-
-
-class TracelessError(Exception):
-    @property
-    def __traceback__(self):
-        raise PanicError("no traceback")
-
-
-class ClasslessError(Exception):
-    @property
-    def __class__(self):
-        raise PanicError("no class")
 
 
 class NamelessMeta(type):
@@ -232,10 +219,10 @@ CASES = {
     "bad-input": raising(lambda: BadInputError("bad")),
     "execution": raising(lambda: ExecutionError("stop")),
     "transient": raising(lambda: TransientError("again")),
-    "unprintable": raising(UnprintableError),
-    "hostile-attributes": raising(HostileError),
-    "hostile-traceback": raising(TracelessError),
-    "hostile-class": raising(ClasslessError),
+    "unprintable": raising(lambda: panicking("__str__", "__repr__")),
+    "hostile-attributes": raising(lambda: panicking("__getattribute__")),
+    "hostile-traceback": raising(lambda: panicking("__traceback__")),
+    "hostile-class": raising(lambda: panicking("__class__")),
     "hostile-name": raising(NamelessError),
     "hostile-text": raising(OddTextError),
     "unpicklable": raising(UnpicklableError),

@@ -119,7 +119,7 @@ def observe_run(folder, monkeypatch, seconds, trials):
 @pytest.mark.slow
 def test_adaptive_cluster_grows_and_shrinks(tmp_path, monkeypatch):
     """The cluster has four workers while blocks wait, and one during a long last block."""
-    sizes = [n for _, n in observe_run(tmp_path, monkeypatch, seconds=1.0, trials=40).sizes]
+    sizes = [n for _, n in observe_run(tmp_path, monkeypatch, seconds=1.0, trials=24).sizes]
     assert max(sizes) == 4
     assert sizes[-1] == 1
 

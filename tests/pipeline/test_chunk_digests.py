@@ -186,10 +186,12 @@ def outcomes_of(path):
     [
         (grow, 6, None),
         (retry, 40, None),
-        pytest.param(grow, 1, None, marks=pytest.mark.slow),
         pytest.param(grow, 1, fill_disk, marks=pytest.mark.slow),
-        pytest.param(retry, 5, None, marks=pytest.mark.slow),
-        pytest.param(retry, 5, fill_disk, marks=pytest.mark.slow),
+        pytest.param(retry, 15, fill_disk, marks=pytest.mark.slow),
+        *(
+            pytest.param(*case, marks=(pytest.mark.slow, pytest.mark.exhaustive))
+            for case in ((grow, 1, None), (retry, 5, None), (retry, 5, fill_disk))
+        ),
     ],
 )
 def test_nothing_committed_becomes_pending(tmp_path, act, step, end):
@@ -265,7 +267,7 @@ def _shown(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.exhaustive) for k in (1, 2))])
 def test_no_damage_is_silent(complete_store, tmp_path, seed):
     """After a random damage to any file, readers show all numbers, an error, or the trials that are pending now."""
     rng, path = random.Random(seed), tmp_path / "s.zarr"

@@ -23,7 +23,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.launch import ONE_THREAD, available_cores, launch_document, make_launch
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
-from tests.pipeline.helpers import blas_threads
+from tests.pipeline.helpers import blas_threads, refusal
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -115,36 +115,8 @@ def test_missing_package_is_reported(monkeypatch, package, module, class_name):
         monkeypatch.delitem(sys.modules, loaded)
     if package != "asyncssh":
         monkeypatch.setitem(sys.modules, package, None)  # None makes the import raise ModuleNotFoundError
-    with pytest.raises(BadInputError, match=r"pip install 'dpstudies\[cluster\]'") as caught:
+    with refusal("pip install 'dpstudies[cluster]'"):
         make_launch(Profile("a", module, class_name))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("message", "profile"),
-    [
-        (
-            "unknown argument 'core'; did you mean cores",
-            Profile("a", "dask_jobqueue", "SLURMCluster", kwargs={"core": 8}),
-        ),
-        pytest.param(  # the import of the extra `cluster` takes seconds
-            "unknown argument 'imag'; did you mean image",
-            Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "env must be a key of the profile, not of kwargs",
-            Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unknown_arguments_are_refused(message, profile):
-    with pytest.raises(BadInputError) as caught:
-        launch_document(profile)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 # Connecting
@@ -255,17 +227,13 @@ def test_environment_of_other_classes_is_set_by_a_plugin():
     assert "TOY_SETTING" not in os.environ
 
 
-def test_started_clusters_keep_the_connection_timeout_of_dask():
-    """A busy machine may take seconds to connect the processes of a cluster that it starts."""
-    before = dask.config.get("distributed.comm.timeouts.connect")
-    with connect(THREADS):
-        assert dask.config.get("distributed.comm.timeouts.connect") == before
-
-
 def test_environment_of_threads_is_restored():
+    timeout = dask.config.get("distributed.comm.timeouts.connect")
     with connect(replace(THREADS, env={"TOY_SETTING": "x", "HOME": "/elsewhere"})) as client:
         assert client.submit(os.environ.get, "TOY_SETTING").result() == "x"
         assert os.environ["HOME"] == "/elsewhere"
+        # a busy machine may take seconds to connect the processes of a cluster that it starts
+        assert dask.config.get("distributed.comm.timeouts.connect") == timeout
     assert "TOY_SETTING" not in os.environ
     assert os.environ["HOME"] != "/elsewhere"
 
@@ -320,14 +288,6 @@ class RigidCluster(LocalCluster):
             raise ValueError("no room")
 
 
-@pytest.mark.slow
-def test_a_cluster_that_cannot_be_scaled_is_stopped(listening):
-    bad = replace(THREADS, module=RigidCluster.__module__, class_name="RigidCluster", scale=2)
-    with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
-        connect(bad).__enter__()
-    assert not listening()
-
-
 class StuckCluster(RigidCluster):
     def close(self, timeout=None):
         super().close(timeout)
@@ -335,10 +295,13 @@ class StuckCluster(RigidCluster):
 
 
 @pytest.mark.slow
-def test_failed_close_does_not_hide_the_first_error():
-    bad = replace(THREADS, module=StuckCluster.__module__, class_name="StuckCluster", scale=2)
-    with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
+@pytest.mark.parametrize("cluster", [RigidCluster, StuckCluster])
+def test_a_cluster_that_cannot_be_scaled_is_stopped(listening, cluster):
+    """An error of its end does not hide the first one."""
+    bad = replace(THREADS, module=cluster.__module__, class_name=cluster.__name__, scale=2)
+    with refusal("did not start: ValueError: no room"):
         connect(bad).__enter__()
+    assert not listening()
 
 
 def test_profile_values_are_not_changed():
@@ -393,11 +356,6 @@ def test_no_scheduler_answers(monkeypatch):
 @pytest.mark.parametrize(
     ("message", "profile"),
     [
-        ("must name an installed cluster class, got no_such_module.C", Profile("a", "no_such_module", "C")),
-        (
-            "must name an installed cluster class, got distributed.LocalClutser",
-            Profile("a", "distributed", "LocalClutser"),
-        ),
         ("the cluster of profile a did not start", Profile("a", kwargs={"host": "no-such-host.invalid"})),
         ("no scheduler responds at nonsense://1", Profile("a", address="nonsense://1")),
         (
@@ -417,7 +375,5 @@ def test_no_scheduler_answers(monkeypatch):
 )
 def test_unusable_clusters_are_refused(monkeypatch, message, profile):
     monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
-    with pytest.raises(BadInputError) as caught:
+    with refusal(message):
         connect(profile).__enter__()
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 import pipeline
 from pipeline.clusters.cluster import _hint
 from pipeline.clusters.profiles import Profile
-from pipeline.errors import IncompleteStoreError, SessionSupersededError
+from pipeline.errors import BadInputError, IncompleteStoreError, SessionSupersededError
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.sessions.lease import Session
@@ -34,28 +34,28 @@ def test_a_superseded_session(place):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-@pytest.mark.parametrize("call", [open_complete, lambda path: verify(path, study=STUDY)])
-def test_an_interrupted_creation(place, call, monkeypatch):
+def begin_during_a_submission(path):
+    with Session.begin(path, {"submission": "0" * 32}):
+        Session.begin(path, {})
+
+
+@pytest.mark.parametrize(
+    ("call", "hint", "command"),
+    [
+        (pipeline.cancel, "show its status with: ", "status"),
+        (begin_during_a_submission, "end it with: ", "cancel"),
+        (open_complete, "finish it with: ", "resume"),
+        (lambda path: verify(path, study=STUDY), "finish it with: ", "resume"),
+    ],
+    ids=["no submission", "submission", "interrupted creation", "verification of one"],
+)
+def test_commands_quote_the_path_of_a_store(place, call, hint, command, monkeypatch):
     create_store(place, STUDY)
-    monkeypatch.setattr(ResultStore, "complete", property(lambda store: False))
-    with pytest.raises(IncompleteStoreError) as caught:
+    if command == "resume":
+        monkeypatch.setattr(ResultStore, "complete", property(lambda store: False))
+    with pytest.raises((IncompleteStoreError, BadInputError)) as caught:
         call(place)
-    assert words_after("finish it with: ", str(caught.value)) == ["dpstudies", "resume", place]
-
-
-def test_no_open_submission(place):
-    create_store(place, STUDY)
-    with pytest.raises(pipeline.BadInputError) as caught:
-        pipeline.cancel(place)
-    assert words_after("show its status with: ", str(caught.value)) == ["dpstudies", "status", place]
-
-
-def test_an_open_submission(place):
-    session = Session.begin(place, {"submission": "0" * 32})
-    with pytest.raises(pipeline.BadInputError) as caught:
-        Session.begin(place, {})
-    session.end()
-    assert words_after("end it with: ", str(caught.value)) == ["dpstudies", "cancel", place]
+    assert words_after(hint, str(caught.value)) == ["dpstudies", command, place]
 
 
 def test_a_cluster_without_workers():

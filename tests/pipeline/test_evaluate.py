@@ -18,7 +18,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Measure, Method
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
@@ -141,10 +141,9 @@ def test_cell_and_setting_contain_the_constants():
         seen["setting"] = dict(setting)
         return {"x": 1.0}
 
-    method = Method("m", evaluate, uses=("e",))
     factors = {"factors": (Factor("n", (2,), "", "int"),), "method_factors": (Factor("e", (3,), ""),)}
-    panel = Panel("p", "", simulate, (method,), (Measure("x", ""),), **factors, constants=(Factor("c", (4,), ""),))
-    evaluate_all(Study("s", "", "", (panel,), 1), "p")
+    constants = (Factor("c", (4,), ""),)
+    evaluate_all(make_study(Method("m", evaluate, uses=("e",)), simulate=simulate, **factors, constants=constants), "p")
     assert {"c": 4.0, "n": 2}.items() <= seen["cell"].items()
     assert {"c": 4.0, "e": 3.0}.items() <= seen["setting"].items()
 
@@ -179,17 +178,6 @@ def test_no_simulation_if_no_setting_applies():
     panel = replace(TABLE, simulate=simulate, validate=lambda cell, setting: False)
     found = evaluate_all(replace(STUDY, panels=(panel,)), "table")
     assert {int(arrays["status"][0]) for arrays in found.values()} == {Status.NOT_APPLICABLE}
-
-
-def test_errors_reported_by_a_method():
-    outcome = evaluate_one(STUDY, "faults", "reports", range(7))
-    bad = np.array([trial % 3 == 1 for trial in range(7)])
-    np.testing.assert_array_equal(outcome.status, np.where(bad, FAILED, OK))
-    np.testing.assert_array_equal(outcome.error, np.where(bad, "too unlucky", ""))
-    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # failed trials have no values
-    assert outcome.values["mean"] == 0.5
-    alone = evaluate_one(STUDY, "faults", "reports", range(5, 6))
-    assert alone.values["x"] == outcome.values["x"][5]
 
 
 def test_returned_arrays_are_not_changed():
@@ -472,41 +460,21 @@ class Kept:
     more: dict
 
 
-def contained(container, array):
-    """Return a container of an array, and a function that returns the array of such a container."""
-    return {
-        "array": (array, lambda data: data),
-        "dict": ({"a": array}, lambda data: data["a"]),
-        "tuple": ((0, array), lambda data: data[1]),
-        "list": ([array], lambda data: data[0]),
-        "named": (Named(array), lambda data: data.values),
-        "dataclass": (Kept(np.zeros(1), {"b": array}), lambda data: data.more["b"]),
-        "nested": ({"a": [(Kept(array, {}), 1)]}, lambda data: data["a"][0][0].values),
-        "objects": (np.array([array, None], object), lambda data: data[0]),
-    }[container]
+def double(take):
+    """Return a function that doubles, in place, the array that `take` finds in some data."""
+    return lambda data: np.multiply(take(data), 2, out=take(data))
 
 
-@pytest.mark.parametrize("form", ["array", "dict", "tuple", "list", "named", "dataclass", "nested", "objects"])
-def test_method_that_writes_to_its_data_fails(form):
-    taken = contained(form, None)[1]
-
-    def simulate(cell, streams):
-        return contained(form, streams.uniforms(1)[:, 0])[0]
-
-    def doubles(data, setting, streams):
-        array = taken(data)
-        array *= 2
-        return {"x": array}
-
-    def reads(data, setting, streams):
-        return {"x": taken(data) + 0.0}
-
-    (expected,) = evaluate_all(make_study(reads, simulate=simulate), "p").values()
-    found = evaluate_all(make_study(doubles, reads, simulate=simulate), "p")
-    np.testing.assert_array_equal(found[(), "reads"]["x"], expected["x"])
-    assert (found[(), "reads"]["status"] == OK).all()
-    assert (found[(), "doubles"]["status"] == FAILED).all()
-    assert "read-only" in found[(), "doubles"]["error"][0]
+READ_ONLY_DATA = {
+    "array": (lambda a: a, lambda data: data),
+    "dict": (lambda a: {"a": a}, lambda data: data["a"]),
+    "tuple": (lambda a: (0, a), lambda data: data[1]),
+    "list": (lambda a: [a], lambda data: data[0]),
+    "named": (Named, lambda data: data.values),
+    "frozen dataclass": (lambda a: Kept(np.zeros(1), {"b": a}), lambda data: data.more["b"]),
+    "nested": (lambda a: {"a": [(Kept(a, {}), 1)]}, lambda data: data["a"][0][0].values),
+    "array of objects": (lambda a: np.array([a, None], object), lambda data: data[0]),
+}
 
 
 def test_self_referencing_data():
@@ -516,25 +484,6 @@ def test_self_referencing_data():
         return data
 
     assert outcome_of(lambda data, *_: {"x": data[1][0]}, simulate=simulate).status.tolist() == [OK] * 8
-
-
-def with_failing_trials(*trials):
-    """Return the toy study, configured so that the given trials raise errors."""
-    return STUDY.configure(values={"failing": {"faults": [trials or (-1,)]}})
-
-
-@pytest.mark.parametrize("failing", [(0,), (0, 7), (3, 5), (1, 3, 5, 7), (3, 4)], ids=str)
-def test_failing_trials_have_their_own_errors_and_others_keep_their_values(failing):
-    outcome = evaluate_one(with_failing_trials(*failing), "faults", "raises", range(8))
-    expected = evaluate_one(WITHOUT_FAULTS, "faults", "raises", range(8)).values["x"]
-    expected[list(failing)] = np.nan
-    np.testing.assert_array_equal(outcome.values["x"], expected)
-    assert outcome.values["mean"] == 0.5
-    for trial, (status, error) in enumerate(zip(outcome.status, outcome.error, strict=True)):
-        assert (status, bool(error)) == ((FAILED, True) if trial in failing else (OK, False))
-        assert trial not in failing or error.endswith(f"ArithmeticError: no result for trial {trial}")
-        assert set(re.findall(r"for trial (\d+)", error)) <= {str(trial)}
-        assert trial not in failing or "in raises" in error
 
 
 def test_errors_are_stored_without_secrets():
@@ -562,51 +511,11 @@ def test_cause_of_a_stored_error_is_its_first_line():
     assert (cause_of(""), without_rerun("")) == ("", "")
 
 
-def test_each_setting_has_its_own_error():
-    panel = STUDY.panel("faults")
-    outcomes = evaluate_block(STUDY, Block("faults", 0, range(8)), panel.settings())
-    error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
-    assert error.endswith("LookupError: never works")
-    assert "no result for trial" not in error
-    assert error.count("Traceback") == 1
-
-
 # Independent statuses
 
 
 def returns_data(data, setting, streams):
     return {"x": data}
-
-
-def unlucky(data, setting, streams):
-    """Raise an error if a uniform of any trial is below 0.3."""
-    draws = streams.uniforms(2)
-    for draw in draws[:, 0]:
-        if draw < 0.3:
-            raise ArithmeticError("no result")
-    return {"x": draws[:, 1]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["method", "simulate"])
-def test_statuses_do_not_depend_on_the_block_size(phase):
-    """If random trials raise errors, in the method or in the simulation, statuses are equal for all block sizes."""
-    study = make_study(unlucky, trials=400)
-    if phase == "simulate":
-
-        def unlucky_simulation(cell, streams):
-            return unlucky(None, cell, streams)["x"]
-
-        study = make_study(returns_data, simulate=unlucky_simulation, trials=400)
-    (alone,) = evaluate_all(study, "p", 1).values()
-    assert 70 < (alone["status"] == FAILED).sum() < 170  # the expected number is 120, with standard deviation 9.2
-    for size in (4, 10, 50, 1000):
-        (blocks,) = evaluate_all(study, "p", size).values()
-        np.testing.assert_array_equal(blocks["status"], alone["status"])
-        np.testing.assert_array_equal(blocks["x"], alone["x"])
-        assert [error.splitlines()[-1:] for error in blocks["error"]] == [
-            error.splitlines()[-1:] for error in alone["error"]
-        ]
 
 
 def test_error_does_not_depend_on_the_markers_of_tracebacks():
@@ -628,22 +537,39 @@ def _raised(divide):
         return error
 
 
-@given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
+@given(st.sampled_from(["evaluate", "simulate"]), st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
 @settings(max_examples=50, deadline=None)
-def test_only_failing_trials_fail_for_any_grouping(raising, cuts):
-    def evaluate(data, setting, streams):
-        if raising.intersection(streams.trials):
-            raise LookupError("no result")
-        return {"x": np.array(streams.trials, float)}
+def test_only_failing_trials_fail_for_any_grouping(phase, raising, cuts):
+    """Trials that raise errors, in the method or in the simulation, fail under every setting with their own errors."""
 
-    study = make_study(evaluate, trials=12)
-    parts = [evaluate_one(study, "p", "evaluate", range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
-    status, values, errors = (
-        np.concatenate(arrays) for arrays in zip(*((o.status, o.values["x"], o.error) for o in parts), strict=True)
-    )
-    assert set(np.flatnonzero(status == FAILED)) == set(np.flatnonzero(errors)) == raising
-    expected = [np.nan if trial in raising else trial for trial in range(12)]
-    np.testing.assert_array_equal(values, expected)
+    def fail(trials, at):
+        if at == phase and (failing := sorted(raising.intersection(trials))):
+            raise LookupError(f"no result for trial {failing[0]}")
+
+    def simulate(cell, streams):
+        fail(streams.trials, "simulate")
+        return streams.uniforms(1)[:, 0]
+
+    def evaluate(data, setting, streams):
+        fail(streams.trials, "evaluate")
+        return {"x": data + np.array(streams.trials)}
+
+    methods = Method("evaluate", evaluate), Method("other", lambda *arguments: evaluate(*arguments))
+    study = make_study(*methods, simulate=simulate, trials=12)
+    uniforms = evaluate_one(make_study(returns_data, trials=12), "p", "returns_data", range(12)).values["x"]
+    is_failed = np.isin(range(12), list(raising))
+    for method in ("evaluate", "other"):
+        parts = [evaluate_one(study, "p", method, range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
+        status, x, errors = (
+            np.concatenate(arrays)
+            for arrays in zip(*((part.status, part.values["x"], part.error) for part in parts), strict=True)
+        )
+        np.testing.assert_array_equal(status, np.where(is_failed, FAILED, OK))
+        np.testing.assert_array_equal(x, np.where(is_failed, np.nan, uniforms + range(12)))
+        for trial, error in enumerate(errors):
+            assert error.endswith(f"LookupError: no result for trial {trial}") if trial in raising else error == ""
+            assert set(re.findall(r"for trial (\d+)", error)) <= {str(trial)}  # a traceback names no other trial
+            assert trial not in raising or f"in {phase}" in error
 
 
 def evaluate_counted(raises, n_trials, budget):
@@ -723,7 +649,7 @@ def test_budget_is_per_setting():
     assert always.cause.endswith("LookupError: never works")
 
 
-def test_failing_setting_does_not_affect_others():
+def test_failing_setting_has_its_own_error_and_does_not_affect_others():
     panel = STUDY.panel("faults")
     outcomes = evaluate_block(STUDY, Block("faults", 1, range(8)), panel.settings())
     for setting, outcome in zip(panel.settings(), outcomes, strict=True):
@@ -732,26 +658,16 @@ def test_failing_setting_does_not_affect_others():
             np.testing.assert_array_equal(outcome.values["x"], alone.values["x"])
             np.testing.assert_array_equal(outcome.status, alone.status)
     assert [int((outcome.status == FAILED).sum()) for outcome in outcomes] == [0, 3, 2, 8, 2, 0]
-
-
-def test_failing_simulation_fails_its_trials_under_every_setting():
-    def simulate(cell, streams):
-        if 5 in streams.trials:
-            raise ArithmeticError("no data")
-        return FAULTS.simulate(cell, streams)
-
-    methods = tuple(method for method in FAULTS.methods if method.name in ("fine", "deadly"))
-    broken = replace(STUDY, panels=(replace(FAULTS, simulate=simulate, methods=methods),))
-    for method in methods:
-        outcome = evaluate_one(broken, "faults", method.name, range(8))
-        assert np.flatnonzero(outcome.status == FAILED).tolist() == [5]
-        expected = evaluate_one(STUDY, "faults", method.name, range(8)).values["x"]
-        np.testing.assert_array_equal(np.delete(outcome.values["x"], 5), np.delete(expected, 5))
+    error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
+    assert error.endswith("LookupError: never works")
+    assert "no result for trial" not in error
+    assert error.count("Traceback") == 1
 
 
 def test_per_cell_value_is_computed_from_ok_trials():
     """A per-cell value is computed from the trials that are ok; without such trials it is NaN."""
-    outcome = evaluate_one(with_failing_trials(1), "faults", "raises", range(2))
+    study = STUDY.configure(values={"failing": {"faults": [(1,)]}})
+    outcome = evaluate_one(study, "faults", "raises", range(2))
     assert outcome.status.tolist() == [OK, FAILED]
     assert outcome.values["mean"] == 0.5
     outcome = evaluate_one(STUDY, "faults", "always", range(2))
@@ -829,9 +745,14 @@ OWN_DATA = {
 }
 
 
-@pytest.mark.parametrize("name", OWN_DATA)
+@pytest.mark.parametrize("name", [*READ_ONLY_DATA, *OWN_DATA])
 def test_no_method_changes_the_data_of_the_next(name):
-    make, change, take = OWN_DATA[name]
+    """Arrays are read-only, so that a method that writes to them fails; other data are copied."""
+    if name in READ_ONLY_DATA:
+        make, take = READ_ONLY_DATA[name]
+        change = double(take)
+    else:
+        make, change, take = OWN_DATA[name]
 
     def changes(data, setting, streams):
         change(data)
@@ -845,9 +766,11 @@ def test_no_method_changes_the_data_of_the_next(name):
 
     (alone,) = evaluate_all(make_study(reads, simulate=simulate), "p").values()
     assert (alone["status"] == OK).all()
-    np.testing.assert_array_equal(
-        evaluate_all(make_study(changes, reads, simulate=simulate), "p")[(), "reads"]["x"], alone["x"]
-    )
+    found = evaluate_all(make_study(changes, reads, simulate=simulate), "p")
+    np.testing.assert_array_equal(found[(), "reads"]["x"], alone["x"])
+    if name in READ_ONLY_DATA:
+        assert (found[(), "changes"]["status"] == FAILED).all()
+        assert "read-only" in found[(), "changes"]["error"][0]
 
 
 def test_arrays_are_shared_and_objects_that_cannot_be_copied_are_passed():

@@ -25,8 +25,27 @@ LEFT_OUT = {
 }
 
 
+# faults that other tests of the gate inject, within one process or at random
+EXHAUSTIVE = {
+    "cut chunk",
+    "missing chunk",
+    "damaged coordinate",
+    "another version",
+    "transient errors",
+    "expired credential",
+    "missing module",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LEFT_OUT])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name in EXHAUSTIVE else ())
+        for name in SCENARIOS
+        if name not in LEFT_OUT
+    ],
+)
 def test_fault(name, tmp_path):
     try:
         outcome = SCENARIOS[name](tmp_path)

@@ -1,13 +1,13 @@
 """Tests of the conversion to pandas and ArviZ: included and excluded trials, and diagnostics."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 from arviz_stats.base import array_stats
 
 import pipeline
-from pipeline import BadInputError, Factor, Measure, Method, Panel, Study, to_arviz, to_pandas
+from pipeline import BadInputError, Factor, Measure, Method, to_arviz, to_pandas
+from tests.pipeline.helpers import make_study
 
 N, TRIALS, ITERATIONS = (1, 2), 6, 50
 
@@ -25,31 +25,23 @@ def fail_fourth(data, setting, streams):
     return {"x": -data, "last": -data[:, -1], "n_steps": ITERATIONS, "error": error}
 
 
-STUDY = Study(
-    "walks",
-    "Random walks",
-    "To test.",
-    (
-        Panel(
-            "p",
-            "walks",
-            simulate,
-            (Method("walk", walk), Method("frail", fail_fourth)),
-            (
-                Measure("x", "position", dims=("iteration",)),
-                Measure("last", "last position"),
-                Measure("n_steps", "number of steps", dtype="int64", per_trial=False),
-            ),
-            (Factor("n", N, "size", "int"),),
-            outputs=(Factor("iteration", tuple(range(1, ITERATIONS + 1)), "step", "int"),),
-            constants=(Factor("epsilon", (0.5,), "privacy loss"), Factor("prior", ("1:2",), "prior", "vector")),
-            method_dim="kind",
-            trials=TRIALS,
-            block_trials=2,
-            validate=lambda cell, setting: (cell["n"], setting["kind"]) != (2, "frail"),
-        ),
+STUDY = make_study(
+    Method("walk", walk),
+    Method("frail", fail_fourth),
+    name="walks",
+    simulate=simulate,
+    measures=(
+        Measure("x", "position", dims=("iteration",)),
+        Measure("last", "last position"),
+        Measure("n_steps", "number of steps", dtype="int64", per_trial=False),
     ),
-    seed=1,
+    factors=(Factor("n", N, "size", "int"),),
+    outputs=(Factor("iteration", tuple(range(1, ITERATIONS + 1)), "step", "int"),),
+    constants=(Factor("epsilon", (0.5,), "privacy loss"), Factor("prior", ("1:2",), "prior", "vector")),
+    method_dim="kind",
+    trials=TRIALS,
+    block_trials=2,
+    validate=lambda cell, setting: (cell["n"], setting["kind"]) != (2, "frail"),
 )
 
 
@@ -94,6 +86,7 @@ def test_table_of_chosen_measures(ds):
     table = to_pandas(ds, ["last", "error"])
     assert len(table) == len(N) * 2 * TRIALS
     assert list(table.columns) == ["n", "kind", "trial", "epsilon", "prior", "last", "error", "status"]
+    assert "killed" in table.status.cat.categories  # all statuses are
     failed = table[table.status == "failed"]
     assert failed[["n", "kind", "trial"]].values.tolist() == [[1, "frail", 3]]
     assert failed.error.item().startswith("the fourth fails")
@@ -200,8 +193,3 @@ def test_unusable_trials_are_rejected(message, status, given):
 def test_dimension_without_measures_is_rejected(ds):
     with pytest.raises(BadInputError, match="a measure must have the dimensions iteration, got none"):
         to_arviz(ds.drop_vars("x"), draw="iteration")
-
-
-def test_pandas_categories_are_all_statuses(ds):
-    assert isinstance(to_pandas(ds, ["last"]).status.dtype, pd.CategoricalDtype)
-    assert "killed" in to_pandas(ds, ["last"]).status.cat.categories

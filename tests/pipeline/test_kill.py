@@ -1,6 +1,5 @@
 """Tests that a driver can be killed at any moment: resuming gives the store of an uninterrupted run."""
 
-import os
 import random
 import signal
 import time
@@ -13,8 +12,6 @@ from tests.pipeline.faults.study import Part, unequal, write_study
 from tests.pipeline.helpers import temporary_files
 
 pytestmark = pytest.mark.slow
-N_KILLS = int(os.environ.get("DPSTUDIES_KILLS", "20"))
-LONG = Part(trials=40 * N_KILLS // 20)
 
 
 def n_status_chunks(store):
@@ -30,13 +27,14 @@ def finish_and_compare(lab, part):
     assert temporary_files(lab.store) == []
 
 
-def test_kills_at_random_moments(tmp_path):
+@pytest.mark.parametrize("n_kills", [10, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_kills_at_random_moments(tmp_path, n_kills):
     """A run whose driver is killed many times, while it starts, computes and commits, gives the same store."""
-    moments, startup, n_committed = random.Random(20), 0.0, []
+    moments, startup, n_committed, part = random.Random(20), 0.0, [], Part(trials=2 * n_kills)
     with Laboratory(tmp_path, seconds=0.08) as lab:
-        while len(n_committed) < N_KILLS:
+        while len(n_committed) < n_kills:
             before, started = n_status_chunks(lab.store), time.monotonic()
-            driver = lab.command("run", *LONG.words)
+            driver = lab.command("run", *part.words)
             # every second kill falls into the work, after the driver's first commit, and the others precede it
             latest = moments.uniform(0.05, startup) if len(n_committed) % 2 else 60
             while n_status_chunks(lab.store) == before and time.monotonic() - started < latest:
@@ -48,8 +46,8 @@ def test_kills_at_random_moments(tmp_path):
             assert driver.process.exitcode == -signal.SIGKILL, "the run was over before it was killed"
             n_committed.append(lab.n_committed)
         assert n_committed == sorted(n_committed), "a committed block was lost"
-        assert len(set(n_committed)) >= N_KILLS // 2, "the kills did not fall into the work"
-        finish_and_compare(lab, LONG)
+        assert len(set(n_committed)) >= n_kills // 2, "the kills did not fall into the work"
+        finish_and_compare(lab, part)
     sessions = ResultStore.open(lab.store).sessions
     assert len(sessions) >= 4
     assert ["ended" in session for session in sessions] == [False] * (len(sessions) - 1) + [True]

@@ -2,16 +2,11 @@
 
 import io
 import logging
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from pipeline.clusters.logs import filtered_logs
-
-ROOT = Path(__file__).parents[2]
+from tests.pipeline.helpers import run_python
 
 
 @pytest.fixture
@@ -84,14 +79,7 @@ if __name__ == "__main__":
 
 def stderr_of(folder, *words):
     (folder / "run.py").write_text(RUN)
-    done = subprocess.run(
-        [sys.executable, str(folder / "run.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    return done.stderr
+    return run_python(folder / "run.py", *words).stderr
 
 
 @pytest.mark.slow

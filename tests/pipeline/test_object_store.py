@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import xarray as xr
@@ -44,17 +45,13 @@ few = test_laboratory.few
 PANELS = ["table", "single"]
 N_OF_TEMPLATE = len(make_template(STUDY.configure(panels=PANELS), {})) - 1  # number of files without the root
 FEW = {"epsilon": [0.5], "steps": [3]}
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory):
-    """Return the path of a read-only store in a local folder with the same study and seed."""
-    path = tmp_path_factory.mktemp("local") / "toy.zarr"
-    pipeline.run(STUDY, path, panels=PANELS)
-    return path
+in_memory_first = pytest.mark.parametrize(
+    "url", ["memory", pytest.param("s3", marks=pytest.mark.exhaustive)], indirect=True
+)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("url", ["s3", pytest.param("memory", marks=pytest.mark.exhaustive)], indirect=True)
 def test_values_equal_those_in_a_folder(url, tmp_path):
     """Values, coordinates and statuses are bit-identical to those in a local folder, even if xarray reads them."""
     panels = ["means", "table", "single"]
@@ -72,13 +69,13 @@ def test_values_equal_those_in_a_folder(url, tmp_path):
     assert int(summary["n_ok"].sum()) > 0
 
 
-def test_comparison_detects_a_missing_chunk(memory_url, local):
+def test_comparison_detects_a_missing_chunk(memory_url, local_store):
     pipeline.run(STUDY, memory_url, panels=PANELS)
     objects, chunks = list_objects(memory_url, "single/heads/c/")
     assert len(chunks) == 3
     objects.delete(min(chunks))
     with pytest.raises(AssertionError, match="single/heads"):
-        assert_equal_arrays(memory_url, local)
+        assert_equal_arrays(memory_url, local_store)
 
 
 def test_commits_are_independent(memory_url):
@@ -94,13 +91,13 @@ def test_commits_are_independent(memory_url):
             assert object_keys(memory_url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
 
 
-def test_interrupted_run_is_resumed(url, local):
+def test_interrupted_run_is_resumed(url, local_store):
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(STUDY, url, panels=PANELS, progress=interrupt_after(1))
     store = ResultStore.open(url)
     assert sum(pending(store, STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)
-    assert_equal_arrays(url, local)
+    assert_equal_arrays(url, local_store)
     assert ["finished" in session for session in ResultStore.open(url).sessions] == [False, True]
 
 
@@ -119,7 +116,7 @@ def test_killed_driver_is_resumed(bucket, tmp_path):
 
 
 @pytest.mark.parametrize("n_files", [0, 1, 9, 99], ids=lambda n_files: f"{n_files} objects")
-def test_interrupted_creation_is_finished(memory_url, local, monkeypatch, n_files):
+def test_interrupted_creation_is_finished(memory_url, local_store, monkeypatch, n_files):
     """If a creation is interrupted after it wrote the copy of the root, but not the root, `resume` completes it."""
     write = ObjectFiles.put_many
 
@@ -138,17 +135,13 @@ def test_interrupted_creation_is_finished(memory_url, local, monkeypatch, n_file
     with pytest.raises(IncompleteStoreError, match=f"finish it with: dpstudies resume {memory_url}"):
         pipeline.open_results(memory_url)
     pipeline.resume(memory_url)
-    assert_equal_arrays(memory_url, local)
+    assert_equal_arrays(memory_url, local_store)
 
 
-def test_creation_that_wrote_nothing_is_repeated(memory_url, local, monkeypatch):
+def test_creation_that_wrote_nothing_is_repeated(memory_url, local_store, monkeypatch):
     """A creation that was interrupted before it wrote the copy of the root is repeated."""
-
-    def refuse(*_):
-        raise RuntimeError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectFiles, "replace", refuse)
+        patch.setattr(ObjectFiles, "replace", Mock(side_effect=RuntimeError("killed")))
         with pytest.raises(RuntimeError, match="killed"):
             pipeline.run(STUDY, memory_url, panels=PANELS)
     assert all(f"/{STATE}/" in key for key in object_keys(memory_url))
@@ -156,7 +149,7 @@ def test_creation_that_wrote_nothing_is_repeated(memory_url, local, monkeypatch)
     with pytest.raises(BadInputError, match=f"no result store at {memory_url}"):
         pipeline.open_results(memory_url)
     pipeline.run(STUDY, memory_url, panels=PANELS)
-    assert_equal_arrays(memory_url, local)
+    assert_equal_arrays(memory_url, local_store)
 
 
 @pytest.mark.slow
@@ -171,7 +164,8 @@ def test_extension(memory_url, tmp_path):
 
 
 @pytest.mark.slow
-def test_damage_is_found_and_repaired(url, local):
+@in_memory_first
+def test_damage_is_found_and_repaired(url, local_store):
     """A flipped byte, a truncated object and a missing object are found and repaired."""
     pipeline.run(STUDY, url, panels=PANELS)
     objects, _ = list_objects(url)
@@ -197,18 +191,18 @@ def test_damage_is_found_and_repaired(url, local):
     store = ResultStore.open(url)
     assert [int(pending(store, STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
     pipeline.resume(url)
-    assert_equal_arrays(url, local)
+    assert_equal_arrays(url, local_store)
     assert verify(url, sample=None).problems == ()
 
 
 @pytest.mark.slow
-def test_worker_processes_write_to_an_object_store(bucket, local, tmp_path):
+def test_worker_processes_write_to_an_object_store(bucket, local_store, tmp_path):
     url = f"s3://{bucket}/toy.zarr"
     kwargs = {"n_workers": 1, "threads_per_worker": 1}
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
     pipeline.run(STUDY, url, panels=PANELS, cluster=f"{tmp_path}/cluster.yaml")
-    assert_equal_arrays(url, local)
+    assert_equal_arrays(url, local_store)
 
 
 @pytest.mark.slow
@@ -241,6 +235,7 @@ def test_commands_on_an_object_store(bucket, command):
 @pytest.mark.slow
 def test_all_studies_in_a_folder_of_a_bucket(bucket, command, few, tmp_path):
     folder = f"s3://{bucket}/some/lab"
+    del few[next(iter(few))]
     assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0
     code, out, err = command("run", "all", "--store", folder, "--scale", "quick")
     assert (code, out.count("already complete"), err) == (0, len(few), "")
@@ -258,30 +253,27 @@ def test_other_objects_are_rejected(memory_url):
 
 
 @pytest.mark.slow
-def test_copies_are_written_to_an_object_store(url, local, tmp_path):
+@in_memory_first
+def test_copies_are_written_to_an_object_store(url, local_store):
     """Compact copies and joined shares in an object store have the bits of a folder; failed ones leave no object."""
-    pipeline.compact(local, f"{url}-compact")
-    assert_equal_arrays(f"{url}-compact", local)
+    pipeline.compact(local_store, f"{url}-compact")
+    assert_equal_arrays(f"{url}-compact", local_store)
     assert verify(f"{url}-compact", sample=0, study=str(TOY_FILE)).problems == ()
     with pytest.raises(BadInputError, match="exists"):
-        pipeline.compact(local, f"{url}-compact")
+        pipeline.compact(local_store, f"{url}-compact")
     with pytest.raises(BadInputError, match="is compact"):
         pipeline.run(STUDY, f"{url}-compact", panels=PANELS)
     shares = [pipeline.run(STUDY, f"{url}-{k}", panels=PANELS, share=f"{k}/2") for k in (1, 2)]
     with pytest.raises(BadInputError, match="all 2 shares are required"):
         pipeline.merge(shares[:1], f"{url}-joined")
     assert len(pipeline.merge(shares, f"{url}-joined").sessions) == 2  # they do not supersede the writer
-    assert_equal_arrays(f"{url}-joined", local)
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
+    assert_equal_arrays(f"{url}-joined", local_store)
     with pytest.raises(KeyboardInterrupt):
-        pipeline.compact(f"{url}-joined", f"{url}-failed", progress=fail)
+        pipeline.compact(f"{url}-joined", f"{url}-failed", progress=Mock(side_effect=KeyboardInterrupt))
     assert object_keys(url, "-failed") == []
 
 
-def test_two_copies_at_one_location_do_not_mix(memory_url, local):
+def test_two_copies_at_one_location_do_not_mix(memory_url, local_store):
     """Whoever else writes to the location of a copy, or reads it, is refused until the copy has ended."""
     copy, refused = f"{memory_url}-compact", []
 
@@ -297,9 +289,9 @@ def test_two_copies_at_one_location_do_not_mix(memory_url, local):
                 call(copy)
             refused.append(error)
 
-    pipeline.compact(local, copy, progress=begin_another)
+    pipeline.compact(local_store, copy, progress=begin_another)
     assert len(refused) >= 5
-    assert_equal_arrays(copy, local)
+    assert_equal_arrays(copy, local_store)
     assert not [key for key in object_keys(memory_url, "-compact") if "copying" in key]
 
 
@@ -313,6 +305,7 @@ def test_a_copy_is_refused_where_a_session_has_begun(memory_url):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # test_submission.py refuses such a store before a run on worker processes
 def test_worker_processes_cannot_share_memory():
     with pytest.raises(ExecutionError, match="choose a --store that all workers can open"):
         pipeline.run(STUDY, "memory://studies/toy.zarr", panels=["single"], cluster="processes")

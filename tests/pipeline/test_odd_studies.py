@@ -1,16 +1,13 @@
 """Tests that every trial ends with the right status, whatever a method or a simulation raises, returns or does."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from pipeline.store.datasets import open_results
 from tests.pipeline import odd_study
+from tests.pipeline.faults.harness import LOCAL_CLUSTER, write_profile
+from tests.pipeline.helpers import run_python
 
-SECONDS = 120
 PROGRAM = """
 import sys, pipeline
 if __name__ == "__main__":
@@ -24,9 +21,7 @@ def run_apart(folder, cluster, *panels):
     """Run the study in a process of its own, which must end within the time limit; return its results."""
     program = folder / "run.py"
     program.write_text(PROGRAM.format(file=odd_study.__file__))
-    words = [sys.executable, str(program), str(folder / "s.zarr"), cluster, *panels]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    done = run_python(program, folder / "s.zarr", cluster, *panels)
     assert done.returncode == 0, done.stderr[-2000:]
     return {name: panel.to_dataset().load() for name, panel in open_results(folder / "s.zarr").children.items()}
 
@@ -78,10 +73,12 @@ PROCESSES = (
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # test_isolate.py has trials on worker processes that end their process or raise
 def test_statuses_on_processes(tmp_path):
     """Trials that end their process are isolated, and later blocks are computed in child processes."""
     cases = {**{name: odd_study.CASES[name] for name in PROCESSES}, **odd_study.KILLING}
-    results = run_apart(tmp_path, "processes", *cases, *odd_study.SIMULATIONS)
+    profile = write_profile(tmp_path, **LOCAL_CLUSTER, kwargs={"n_workers": 1})
+    results = run_apart(tmp_path, profile, *cases, *odd_study.SIMULATIONS)
     for name, case in cases.items():
         check_case(results, name, case)
     for name, case in odd_study.SIMULATIONS.items():

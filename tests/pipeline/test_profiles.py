@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.clusters.launch import make_launch
+from pipeline.clusters.launch import launch_document, make_launch
 from pipeline.clusters.profiles import THREADS, Profile, load_profile, profile_files
 from pipeline.errors import BadInputError
 from pipeline.runs.submission import recorded_choice
+from tests.pipeline.helpers import refusal
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
@@ -54,14 +55,9 @@ def test_every_shipped_profile_parses():
     assert {"threads", "processes", "address", "ssh", "slurm", "pbs", "lsf", "sge", "kubernetes"} <= set(names)
     for name in names:
         assert load_profile(f"{SHIPPED}:{name}").name == name
-    assert load_profile(str(SHIPPED)).name == "threads"
+    assert load_profile(str(SHIPPED)) == load_profile(f"{SHIPPED}:threads") == THREADS
     address = load_profile(f"{SHIPPED}:address")
     assert address.address == "tcp://127.0.0.1:8786"
-
-
-def test_shipped_threads_profile_equals_the_built_in_one():
-    shipped = load_profile(f"{SHIPPED}:threads")
-    assert shipped == THREADS
 
 
 @pytest.mark.slow  # the import of the extra `cluster` takes seconds
@@ -178,101 +174,91 @@ def test_choice_of_a_profile(write):
     path = write({"default": "b", **profiles(a=LOCAL, b=LOCAL)})
     assert load_profile(path).name == "b"
     assert load_profile(f"{path}:a").name == "a"
+    with refusal("unknown profile 'c'; allowed: a, b"):
+        load_profile(f"{path}:c")
 
 
 @pytest.mark.parametrize(
-    ("message", "content", "choice"),
+    ("message", "content"),
     [
-        ("must be YAML", "profiles: [", ""),
-        ("must be a mapping with the key profiles, got 'text'", "text", ""),
-        ("must be a mapping with the key profiles, got None", "", ""),
-        ("must be YAML: special characters are not allowed", "a: \0", ""),
-        ("must have at most 20 levels and 100,000 values", "[" * 20_000, ""),
-        ("must have at most 20 levels and 100,000 values", "a: " + "[" * 25 + "]" * 25, ""),
-        ("must have at most 20 levels and 100,000 values", "profiles: &a [*a]", ""),
-        ("must have at most 20 levels and 100,000 values", BOMB, ""),
-        ("must have at most 1,000,000 characters", "#" * 1_000_001, ""),
-        ("unknown key 'profile'; did you mean profiles?", {"profile": {}}, ""),
-        ("profiles must contain at least one profile, got none", {"default": "a"}, ""),
-        ("profiles must contain at least one profile, got none", {"profiles": {}}, ""),
-        ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}, ""),
-        ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
-        ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),
-        ("unknown profile 'c'; allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
-        ("default must be text, in quotes where YAML reads it as another type, got 3", {"default": 3}, ""),
-        ("profile a must be a mapping, got 'x'", profiles(a="x"), ""),
-        ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"}), ""),
-        ("profile a: unknown key 'kwarg'; did you mean kwargs", profiles(a={**LOCAL, "kwarg": {}}), ""),
-        ("profile a must have either an address or", profiles(a={**LOCAL, "address": "tcp://h:1"}), ""),
-        ("profile a must have either an address or", profiles(a={"module": "distributed"}), ""),
-        ("profile a must have either an address or", profiles(a={}), ""),
-        ("must have scale or adapt, got both", profiles(a={**LOCAL, "scale": 1, "adapt": {"minimum": 1}}), ""),
-        ("scale must be an integer >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
-        ("scale must be an integer >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
-        ("scale must be an integer >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
-        ("address must be of the form tcp://", profiles(a={"address": 8786}), ""),
-        ("address must be of the form tcp://", profiles(a={"address": "127.0.0.1"}), ""),
-        ("address must be of the form tcp://", profiles(a={"address": "http://127.0.0.1:8787"}), ""),
-        ("without a user name, got 'tcp://***@h:1'", profiles(a={"address": "tcp://me:hush@h:1"}), ""),
-        ("module must be text, in quotes", profiles(a={**LOCAL, "module": 3}), ""),
-        ("class must be text, in quotes", profiles(a={"class": True}), ""),
-        ("kwargs must have names as keys, got 1", profiles(a={**LOCAL, "kwargs": {1: 2}}), ""),
-        ("kwargs applies to started clusters", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
-        ("module applies to started clusters", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
-        ("must not have security with a class; add it to kwargs", profiles(a={**LOCAL, "security": {}}), ""),
-        ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
-        ("adapt must have maximum (workers) or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
-        (
-            "or maximum_jobs, such as {minimum: 0, maximum: 10}, got minimum",
-            profiles(a={**LOCAL, "adapt": {"minimum": 1}}),
-            "",
-        ),
-        ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0}), ""),
-        ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"}), ""),
-        ("wait must be a number of seconds > 0, got True", profiles(a={**LOCAL, "wait": True}), ""),
-        ("wait must be a number of seconds > 0, got nan", profiles(a={**LOCAL, "wait": float("nan")}), ""),
-        ("args must be a list, got 1", profiles(a={**LOCAL, "args": 1}), ""),
-        ("kwargs must be a mapping, got [1]", profiles(a={**LOCAL, "kwargs": [1]}), ""),
-        ("env must be a mapping, got 'X=1'", profiles(a={**LOCAL, "env": "X=1"}), ""),
-        ("env must be a mapping, got 'MY_KEY=***'", profiles(a={**LOCAL, "env": "MY_KEY=hush"}), ""),
-        ("env: X must be text or a number, in quotes", profiles(a={**LOCAL, "env": {"X": True}}), ""),
-        ("env: X must be text or a number", profiles(a={**LOCAL, "env": {"X": ["a"]}}), ""),
-        ("must have names of letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}}), ""),
-        ("must have names of letters, digits and _, got 'True'", profiles(a={**LOCAL, "env": {True: 1}}), ""),
-        ("must have names of letters, digits and _, got 'None'", profiles(a={**LOCAL, "env": {None: None}}), ""),
-        (
-            "adapt: maximum_jobs must be combined with minimum_jobs, got minimum",
-            adapting(minimum=100, maximum_jobs=2),
-            "",
-        ),
-        ("adapt: maximum must be combined with minimum, got minimum_jobs", adapting(minimum_jobs=100, maximum=2), ""),
-        ("adapt: interval must be", adapting(maximum=2, interval=""), ""),
-        ("adapt: interval must be", adapting(maximum=2, interval="1e400s"), ""),
-        ("NO_SUCH_VARIABLE has no value and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
-        ("adapt must be a mapping, got 2", profiles(a={**LOCAL, "adapt": 2}), ""),
-        ("adapt: minimum must be an integer >= 0, got 'x'", adapting(minimum="x", maximum=2), ""),
-        ("adapt: minimum must be an integer >= 0, got -1", adapting(minimum=-1, maximum=2), ""),
-        ("adapt: maximum must be an integer >= 1, got 0", adapting(maximum=0), ""),
-        ("adapt: maximum must be an integer >= 1, got 1.5", adapting(maximum=1.5), ""),
-        ("adapt: minimum must be <= maximum, got 3 > 2", adapting(minimum=3, maximum=2), ""),
-        ("got maximum and maximum_jobs", adapting(maximum=3, maximum_jobs=2), ""),
-        ("adapt: unknown key 'maximum_cores'; did you mean", adapting(maximum_cores=3), ""),
-        ("adapt: interval must be a number of seconds > 0, or text such as", adapting(maximum=1, interval="soon"), ""),
-        ("adapt: interval must be a number of seconds > 0", adapting(maximum=1, interval="-1s"), ""),
-        ("adapt: wait_count must be an integer >= 1, got 0", adapting(maximum=1, wait_count=0), ""),
-        ("must not have storage_options; for access", profiles(a={**LOCAL, "storage_options": {"key": "hush"}}), ""),
-        ("security must be a mapping, got True", profiles(a={"address": "tcp://h:1", "security": True}), ""),
+        ("must be YAML", "profiles: ["),
+        ("must be a mapping with the key profiles, got 'text'", "text"),
+        ("must be a mapping with the key profiles, got None", ""),
+        ("must be YAML: special characters are not allowed", "a: \0"),
+        ("must have at most 20 levels and 100,000 values", "[" * 20_000),
+        ("must have at most 20 levels and 100,000 values", "a: " + "[" * 25 + "]" * 25),
+        ("must have at most 20 levels and 100,000 values", "profiles: &a [*a]"),
+        ("must have at most 20 levels and 100,000 values", BOMB),
+        ("must have at most 1,000,000 characters", "#" * 1_000_001),
+        ("unknown key 'profile'; did you mean profiles?", {"profile": {}}),
+        ("profiles must contain at least one profile, got none", {"default": "a"}),
+        ("profiles must contain at least one profile, got none", {"profiles": {}}),
+        ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}),
+        ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL)),
+        ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL) | {"default": "thread"}),
+        ("unknown profile 'c'; allowed: a", {"default": "c", **profiles(a=LOCAL)}),
+        ("default must be text, in quotes where YAML reads it as another type, got 3", {"default": 3}),
+        ("profile a must be a mapping, got 'x'", profiles(a="x")),
+        ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"})),
+        ("profile a: unknown key 'kwarg'; did you mean kwargs", profiles(a={**LOCAL, "kwarg": {}})),
+        ("profile a must have either an address or", profiles(a={**LOCAL, "address": "tcp://h:1"})),
+        ("profile a must have either an address or", profiles(a={"module": "distributed"})),
+        ("profile a must have either an address or", profiles(a={})),
+        ("must have scale or adapt, got both", profiles(a={**LOCAL, "scale": 1, "adapt": {"minimum": 1}})),
+        ("scale must be an integer >= 1, got 0", profiles(a={**LOCAL, "scale": 0})),
+        ("scale must be an integer >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"})),
+        ("scale must be an integer >= 1, got True", profiles(a={**LOCAL, "scale": True})),
+        ("address must be of the form tcp://", profiles(a={"address": 8786})),
+        ("address must be of the form tcp://", profiles(a={"address": "127.0.0.1"})),
+        ("address must be of the form tcp://", profiles(a={"address": "http://127.0.0.1:8787"})),
+        ("without a user name, got 'tcp://***@h:1'", profiles(a={"address": "tcp://me:hush@h:1"})),
+        ("module must be text, in quotes", profiles(a={**LOCAL, "module": 3})),
+        ("class must be text, in quotes", profiles(a={"class": True})),
+        ("kwargs must have names as keys, got 1", profiles(a={**LOCAL, "kwargs": {1: 2}})),
+        ("kwargs applies to started clusters", profiles(a={"address": "tcp://h:1", "kwargs": {}})),
+        ("module applies to started clusters", profiles(a={"address": "tcp://h:1", "module": "m"})),
+        ("must not have security with a class; add it to kwargs", profiles(a={**LOCAL, "security": {}})),
+        ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}})),
+        ("adapt must have maximum (workers) or maximum_jobs", profiles(a={**LOCAL, "adapt": {}})),
+        ("or maximum_jobs, such as {minimum: 0, maximum: 10}, got minimum", adapting(minimum=1)),
+        ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0})),
+        ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"})),
+        ("wait must be a number of seconds > 0, got True", profiles(a={**LOCAL, "wait": True})),
+        ("wait must be a number of seconds > 0, got nan", profiles(a={**LOCAL, "wait": float("nan")})),
+        ("args must be a list, got 1", profiles(a={**LOCAL, "args": 1})),
+        ("kwargs must be a mapping, got [1]", profiles(a={**LOCAL, "kwargs": [1]})),
+        ("env must be a mapping, got 'X=1'", profiles(a={**LOCAL, "env": "X=1"})),
+        ("env must be a mapping, got 'MY_KEY=***'", profiles(a={**LOCAL, "env": "MY_KEY=hush"})),
+        ("env: X must be text or a number, in quotes", profiles(a={**LOCAL, "env": {"X": True}})),
+        ("env: X must be text or a number", profiles(a={**LOCAL, "env": {"X": ["a"]}})),
+        ("must have names of letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}})),
+        ("must have names of letters, digits and _, got 'True'", profiles(a={**LOCAL, "env": {True: 1}})),
+        ("must have names of letters, digits and _, got 'None'", profiles(a={**LOCAL, "env": {None: None}})),
+        ("adapt: maximum_jobs must be combined with minimum_jobs, got minimum", adapting(minimum=9, maximum_jobs=2)),
+        ("adapt: maximum must be combined with minimum, got minimum_jobs", adapting(minimum_jobs=100, maximum=2)),
+        ("adapt: interval must be", adapting(maximum=2, interval="")),
+        ("adapt: interval must be", adapting(maximum=2, interval="1e400s")),
+        ("NO_SUCH_VARIABLE has no value and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}})),
+        ("adapt must be a mapping, got 2", profiles(a={**LOCAL, "adapt": 2})),
+        ("adapt: minimum must be an integer >= 0, got 'x'", adapting(minimum="x", maximum=2)),
+        ("adapt: minimum must be an integer >= 0, got -1", adapting(minimum=-1, maximum=2)),
+        ("adapt: maximum must be an integer >= 1, got 0", adapting(maximum=0)),
+        ("adapt: maximum must be an integer >= 1, got 1.5", adapting(maximum=1.5)),
+        ("adapt: minimum must be <= maximum, got 3 > 2", adapting(minimum=3, maximum=2)),
+        ("got maximum and maximum_jobs", adapting(maximum=3, maximum_jobs=2)),
+        ("adapt: unknown key 'maximum_cores'; did you mean", adapting(maximum_cores=3)),
+        ("adapt: interval must be a number of seconds > 0, or text such as", adapting(maximum=1, interval="soon")),
+        ("adapt: interval must be a number of seconds > 0", adapting(maximum=1, interval="-1s")),
+        ("adapt: wait_count must be an integer >= 1, got 0", adapting(maximum=1, wait_count=0)),
+        ("must not have storage_options; for access", profiles(a={**LOCAL, "storage_options": {"key": "hush"}})),
+        ("security must be a mapping, got True", profiles(a={"address": "tcp://h:1", "security": True})),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refusals(write, message, content, choice):
-    with pytest.raises(BadInputError) as caught:
-        load_profile(write(content) + choice)
-    assert message in str(caught.value)
-    assert "c.yaml" in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_refusals(write, message, content):
+    with refusal(message, "c.yaml") as caught:
+        load_profile(write(content))
     assert len(str(caught.value)) < 400
-    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", ["absent", "folder", "not text", "pipe"])
@@ -284,9 +270,8 @@ def test_a_file_that_cannot_be_read(tmp_path, make):
         path.write_bytes(b"\xff\xfe\x00")
     elif make == "pipe":
         os.mkfifo(path)
-    with pytest.raises(BadInputError, match=r"c\.yaml") as caught:
+    with refusal("c.yaml"):
         load_profile(str(path))
-    assert "\n" not in str(caught.value)
 
 
 def test_variable_without_a_value_is_read_from_this_process(write, monkeypatch):
@@ -298,9 +283,8 @@ def test_variable_without_a_value_is_read_from_this_process(write, monkeypatch):
 
 
 def test_yaml_errors_do_not_quote_the_file(write):
-    with pytest.raises(BadInputError, match=r"must be YAML: .* \(line 3, column 1\)") as caught:
+    with refusal("must be YAML: ", "(line 3, column 1)"):
         load_profile(write("profiles:\n  a: {env: {MY_KEY: 'hush'\n"))
-    assert "hush" not in str(caught.value)
 
 
 # Classes and their arguments
@@ -324,11 +308,14 @@ with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of
     [
         (
             "must name an installed cluster class, got os.system, which is not a cluster class",
-            launching("system", "os"),
+            Profile("a", "os", "system", args=("touch trace",)),
         ),
         ("got subprocess.Popen, which is not a cluster class", launching("Popen", "subprocess", args=["touch", "x"])),
+        ("a cluster class has the methods scale, adapt, close", launching("Popen", "subprocess", args=["touch", "x"])),
         ("got distributed.Client, which is not a cluster class", launching("Client")),
         ("got distributed.deploy.Cluster, which is not a cluster class", launching("Cluster", "distributed.deploy")),
+        ("must name an installed cluster class, got no_such_module.C", launching("C", "no_such_module")),
+        ("must name an installed cluster class, got distributed.LocalClutser", launching("LocalClutser")),
         ("got .LocalCluster: ValueError: Empty module name", launching(module="")),
         ("got ..LocalCluster: TypeError", launching(module=".")),
         ("unknown argument 'thread_per_worker'; did you mean threads_per_worker", launching(thread_per_worker=1)),
@@ -362,6 +349,7 @@ with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of
         ("job_extra_directives must be a list of texts", batch(job_extra_directives="--exclusive")),
         ("worker_extra_args must be a list of texts", batch(worker_extra_args=["--nthreads", 2])),
         ("unknown argument 'que'; did you mean quiet or queue?", batch(que="short")),
+        ("unknown argument 'core'; did you mean cores", launching("SLURMCluster", "dask_jobqueue", core=8)),
         ("You must specify how much cores and memory", launching("SLURMCluster", "dask_jobqueue")),
         with_kubernetes(
             "adapt: maximum_jobs applies only to batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})
@@ -374,29 +362,19 @@ with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of
             for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()
         ),
         with_kubernetes("n_workers must be an integer >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
+        with_kubernetes("unknown argument 'imag'; did you mean image", launching(**KUBE, imag="i")),
+        with_kubernetes("env must be a key of the profile, not of kwargs", launching(**KUBE, env={"X": "1"})),
         with_kubernetes("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refused_classes_and_arguments(message, profile):
-    with pytest.raises(BadInputError) as caught:
-        make_launch(profile)
-    assert message in str(caught.value)
-    assert "profile a" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert "hush" not in str(caught.value)
-
-
-def test_only_cluster_classes_are_called(monkeypatch, tmp_path):
-    """Profiles that name other functions are refused without a call."""
+def test_refused_classes_and_arguments(message, profile, tmp_path, monkeypatch):
+    """No function that a profile names in place of a class is called."""
     monkeypatch.chdir(tmp_path)
-    for profile in (
-        Profile("a", "os", "system", args=("touch trace",)),
-        Profile("a", "subprocess", "Popen", kwargs={"args": ["touch", "trace"]}),
-    ):
-        with pytest.raises(BadInputError, match="a cluster class has the methods scale, adapt, close"):
-            make_launch(profile)
-    assert not (tmp_path / "trace").exists()
+    for act in (make_launch, launch_document):
+        with refusal(message, "profile a"):
+            act(profile)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from rich.console import Console
 
 import pipeline
 from pipeline import Factor, Method
-from pipeline.blocks.division import spread_out
 from pipeline.blocks.evaluate import Status, total_by_kind
 from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
@@ -53,15 +52,6 @@ def test_the_first_work_samples_the_cells_of_every_panel():
     assert [work.block.cell for work in works[:3]] == [2, 0, 1]
     assert all(work.block.trials.start == 0 for work in works[:3])
     assert len({(work.block.cell, work.block.trials.start) for work in works}) == len(works) == 15
-
-
-@pytest.mark.parametrize("n_cells", [1, 2, 3, 10, 1000])
-def test_spread_out_cells_are_the_first_of_a_permutation(n_cells):
-    whole = spread_out(n_cells)
-    assert sorted(whole) == list(range(n_cells))
-    some = spread_out(n_cells, 50)
-    assert some == whole[: len(some)]
-    assert min(n_cells, 50) <= len(some) <= 51
 
 
 def receipt(panel, cell, seconds, n):

@@ -187,9 +187,10 @@ def test_trial_whose_event_is_neither_0_nor_1_fails(tmp_path):
 @pytest.mark.parametrize("value", [0, 1])
 def test_equal_events_reach_no_precision_and_have_an_expected_error(declared, value):
     study = study_of(Measure("hit", "an event", **declared), lambda data: np.full(len(data), value))
-    for text in ("mcse(hit) <= 0.5", "mcse(hit) <= 50%", "mcse(hit_median) <= 0.5"):
-        found = resolve_target(parse_target(text), study)["p"].assess([np.full(100, value)])
-        assert (found.is_reached, found.is_constant, found.ratio) == (False, False, math.inf)
+    for text in ("mcse(hit) <= 0.5", "mcse(hit) <= 10%", "mcse(hit_median) <= 0.5"):
+        for n in (100, 100_000):
+            found = resolve_target(parse_target(text), study)["p"].assess([np.full(n, value)])
+            assert (found.is_reached, found.is_constant, found.ratio) == (False, False, math.inf)
     (plan,) = make_plan(study, 0.1)
     assert plan.mcse["hit"] == pytest.approx(math.sqrt(0.5 / 201 * (1 - 0.5 / 201) / 200))
 

@@ -2,6 +2,7 @@
 
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from distributed import Client
@@ -127,11 +128,9 @@ def test_errors_of_workers_are_printed_without_secrets():
 
 
 def test_a_study_that_cannot_be_loaded_is_reported_without_secrets(monkeypatch):
-    def fail(run):
-        raise RuntimeError("cannot log in with token=hush")
-
     monkeypatch.setattr(checks, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
-    monkeypatch.setattr(checks, "registered_task", fail)
+    failure = RuntimeError("cannot log in with token=hush")
+    monkeypatch.setattr(checks, "registered_task", Mock(side_effect=failure))
     assert "RuntimeError: cannot log in with token=***; install" in checks.load_study("run", {}, ())
 
 

@@ -53,6 +53,19 @@ def create(path, study, has_chunks=False):
     return store
 
 
+@pytest.fixture
+def reads(monkeypatch):
+    """Return the list of the keys of all files of stores that are read from now on."""
+    keys, read = [], LocalFiles.read
+
+    def note(files, key):
+        keys.append(key)
+        return read(files, key)
+
+    monkeypatch.setattr(LocalFiles, "read", note)
+    return keys
+
+
 def growth(tmp_path, shapes, has_chunks=True):
     """Return the memory per additional block, in bytes, of the list of pending blocks."""
     peaks = [least_peak(tmp_path / f"{index}.zarr", shape, has_chunks) for index, shape in enumerate(shapes)]
@@ -80,7 +93,7 @@ def least_peak(path, shape, has_chunks):
     "has_chunks",
     [pytest.param(True, id="with chunks"), pytest.param(False, id="without", marks=pytest.mark.exhaustive)],
 )
-@pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
+@pytest.mark.parametrize("shapes", [((1, 100), (1, 900)), ((100, 1), (900, 1))], ids=["blocks", "cells"])
 def test_memory_of_pending_work(tmp_path, monkeypatch, shapes, has_chunks):
     monkeypatch.setattr(regions, "SLAB_CHUNKS", 20)
     monkeypatch.setattr(local_files, "_MOST_CHECKED", 20)
@@ -107,37 +120,26 @@ def test_slabs_cover_an_array_once(shape, chunks):
     assert (grid == 1).all()
 
 
-def test_each_status_is_read_once(tmp_path, monkeypatch):
-    study, asked = study_of(30, 20), []
-    store, read = create(tmp_path / "s.zarr", study), LocalFiles.read
-
-    def note(files, key):
-        asked.append(key)
-        return read(files, key)
-
-    monkeypatch.setattr(LocalFiles, "read", note)
+def test_each_status_is_read_once(tmp_path, reads):
+    study = study_of(30, 20)
+    store = create(tmp_path / "s.zarr", study)
+    reads.clear()
     assert len(PendingWork(study, store)) == 600
-    asked = [key for key in asked if not key.startswith(SESSIONS)]
-    assert sorted(asked) == sorted(f"single/status/c/{cell}/0/{block}" for cell in range(30) for block in range(20))
+    asked = sorted(key for key in reads if not key.startswith(SESSIONS))
+    assert asked == sorted(f"single/status/c/{cell}/0/{block}" for cell in range(30) for block in range(20))
 
 
-def test_committed_trial_is_found_in_the_last_cells(tmp_path, monkeypatch):
+def test_committed_trial_is_found_in_the_last_cells(tmp_path, reads):
     """The last cells, which are computed first, are read first, so that a committed trial is found early."""
-    study, asked = study_of(2_500, 1), []
+    study = study_of(2_500, 1)
     path, panel = create(tmp_path / "s.zarr", study).url, study.panels[0]
     first = next(iterate_blocks(panel))
     with writing(path) as store:
         commit_block(store, study, panel, first)
-    read = LocalFiles.read
-
-    def note(files, key):
-        asked.append(key)
-        return read(files, key)
-
-    monkeypatch.setattr(LocalFiles, "read", note)
+    reads.clear()
     assert next(ok_trials(store, panel, panel.settings()[0])) == first
-    assert 0 < len(asked) <= 1000
-    assert f"single/status/c/{first.cell}/0/0" in asked
+    assert 0 < len(reads) <= 1000
+    assert f"single/status/c/{first.cell}/0/0" in reads
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((1, 3_000), 100), ((3_000, 1), 100), ((10, 9), 90)])

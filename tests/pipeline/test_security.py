@@ -2,10 +2,10 @@
 
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -16,13 +16,12 @@ from cryptography.x509.oid import NameOID
 
 import pipeline
 import pipeline.clusters.cluster
-from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.clusters.profiles import Profile, load_profile
 from pipeline.runs.submission import last_submission
 from pipeline.store.files.locations import STATE
 from pipeline.store.result_store import ResultStore
 from tests.pipeline.faults.harness import dask_processes
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, make_study, refusal
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "cluster.yaml"
@@ -91,13 +90,10 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
         while last_submission(ResultStore.open(tmp_path / "sent.zarr")).is_open:
             time.sleep(0.2)
         assert_equal_arrays(tmp_path / "threads.zarr", tmp_path / "sent.zarr")
-        monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 2)
+        monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
         for name in profiles.keys() - {"ours"}:
-            with pytest.raises(BadInputError) as caught:
+            with refusal("no scheduler responds", "security") as caught:
                 pipeline.run(str(TOY_FILE), tmp_path / "refused.zarr", cluster=f"{tmp_path}/c.yaml:{name}", **arguments)
-            assert "\n" not in str(caught.value)
-            assert "no scheduler responds" in str(caught.value), name
-            assert "security" in str(caught.value)
             needs = "its TLS needs a client certificate: add tls_client_cert and tls_client_key"
             assert (needs in str(caught.value)) == (name == "no-certificate"), name
             assert not (tmp_path / "refused.zarr").exists()
@@ -142,16 +138,10 @@ def test_bad_credentials_are_refused_before_connecting(tmp_path, monkeypatch, me
             value = value.replace(word, place) if isinstance(value, str) else value
         return f"{value}.pem" if str(value).startswith((places["OURS-"], places["OTHERS-"])) else value
 
-    def connect_anyway(*arguments, **options):
-        raise AssertionError("it connects")
-
-    monkeypatch.setattr(pipeline.clusters.cluster, "Client", connect_anyway)
+    monkeypatch.setattr(pipeline.clusters.cluster, "Client", Mock(side_effect=AssertionError("it connects")))
     profile = Profile("a", address="tls://h:1", security={key: placed(value) for key, value in security.items()})
-    with pytest.raises(BadInputError) as caught, pipeline.clusters.cluster.connect(profile):
+    with refusal(f"profile a: security: {message}"), pipeline.clusters.cluster.connect(profile):
         pass
-    assert f"profile a: security: {message}" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert "hush" not in str(caught.value)
 
 
 # Files
@@ -160,15 +150,13 @@ def test_bad_credentials_are_refused_before_connecting(tmp_path, monkeypatch, me
 def test_profiles_cannot_execute_code(tmp_path):
     trace = tmp_path / "trace"
     path = tmp_path / "c.yaml"
-    path.write_text(
-        f"profiles:\n  a: !!python/object/apply:pathlib.Path.touch [!!python/object:pathlib.Path {trace}]\n"
-    )
-    with pytest.raises(BadInputError, match="must be YAML"):
-        load_profile(str(path))
-    path.write_text(f"profiles: {{a: !!python/object/apply:os.system ['touch {trace}']}}\n")
-    with pytest.raises(BadInputError, match="must be YAML") as caught:
-        load_profile(str(path))
-    assert "\n" not in str(caught.value)
+    for call in (
+        f"pathlib.Path.touch [!!python/object:pathlib.Path {trace}]",
+        f"os.system ['touch {trace}']",
+    ):
+        path.write_text(f"profiles: {{a: !!python/object/apply:{call}}}\n")
+        with refusal("must be YAML"):
+            load_profile(str(path))
     assert not trace.exists()
     yaml.unsafe_load(path.read_text())  # negative control: the tag is executable
     assert trace.exists()
@@ -200,16 +188,11 @@ def strangers_of(store):
 def test_a_store_holds_no_pickles(tmp_path):
     """A store contains no pickles, even if its study exists only in memory and is sent to workers as a pickle."""
 
-    def simulate(cell, streams):
-        return streams.uniforms(1)[:, 0]
-
     def halve(data, setting, streams):
         return {"x": data / 2, "error": ["small" if value < 0.5 else "" for value in data]}
 
-    panel = Panel("p", "a panel", simulate, (Method("halve", halve),), (Measure("x", "a number"),), trials=6)
-    study = Study("noted", "A study of a notebook", "To test.", (replace(panel, block_trials=2),), seed=1)
     store = tmp_path / "s.zarr"
-    pipeline.run(study, store)
+    pipeline.run(make_study(halve, trials=6, block_trials=2), store)
     assert len(list(store.rglob("zarr.json"))) > 3
     assert strangers_of(store) == []
     text = " ".join(path.read_text() for path in store.rglob("zarr.json"))

@@ -28,11 +28,11 @@ from tests.pipeline.toy import STUDY
 
 def works_of(study):
     """Return all work items of a study, as if its store were empty."""
-    found = []
-    for panel in reversed(study.panels):
-        for block in pipeline.blocks.division.iterate_blocks(panel):
-            found.append(Work(block, tuple(range(len(panel.settings())))))
-    return found
+    return [
+        Work(block, tuple(range(len(panel.settings()))))
+        for panel in reversed(study.panels)
+        for block in pipeline.blocks.division.iterate_blocks(panel)
+    ]
 
 
 # Packing

@@ -87,16 +87,6 @@ def heads(text, draws):
     return resolve_target(parse_target(text), study)["p"].assess([draws])
 
 
-@pytest.mark.parametrize("text", ["mcse(y) <= 10%", "mcse(y) <= 0.5"])
-@pytest.mark.parametrize("n", [100, 100_000])
-@pytest.mark.parametrize("value", [False, True])
-def test_events_of_which_none_or_all_occurred_have_no_precision(text, n, value):
-    precision = heads(text, np.full(n, value))
-    assert not precision.is_reached
-    assert not precision.is_constant
-    assert precision.ratio == math.inf
-
-
 def test_rare_events_are_reached_at_about_a_hundred():
     draws = np.arange(20_000) % 1000 == 0
     assert not heads("mcse(y) <= 0.5", draws).is_reached

@@ -79,23 +79,16 @@ def test_second_draw_requires_a_label(draw):
 
 def test_second_draw_raises_immediately():
     """A second call of `generators` raises an error at once, not when a generator is first used."""
-    its = streams()
+    its = streams(range(3))
     its.generators()
     with pytest.raises(ValueError, match=r"Streams\.generators was called twice in role 'data' of panel p"):
         its.generators()
-
-
-def test_different_number_of_uniforms_is_a_second_draw():
-    its = streams(range(3))
     its.uniforms(2)
     with pytest.raises(ValueError, match=r"Streams\.uniforms"):
         its.uniforms(3)
-
-
-@pytest.mark.parametrize("label", ["", 0])
-def test_label_must_be_a_nonempty_string(label):
-    with pytest.raises(ValueError, match="non-empty string"):
-        streams().uniforms(1, label=label)
+    for label in ("", 0):
+        with pytest.raises(ValueError, match="non-empty string"):
+            its.uniforms(1, label=label)
 
 
 def test_labelled_draws_do_not_depend_on_the_grouping_of_trials():

@@ -26,6 +26,7 @@ from pipeline.store.files.object_clients import open_objects
 from pipeline.tables.cells import Literal, match_literals
 from pipeline.tables.formats import Columns, find_parts, find_source, read_part
 from pipeline.tables.tables import open_table, reduce_rows
+from tests.pipeline.helpers import refusal
 
 N_ROWS = 1000
 
@@ -115,9 +116,8 @@ def test_each_block_is_read_once_by_one_task(client, tmp_path):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_mismatched_arrays_are_rejected(client, message, arrays):
-    with pytest.raises(BadInputError) as caught:
+    with refusal(message):
         reduce_rows(arrays, collect, join, cluster=client)
-    assert message in str(caught.value)
 
 
 def test_error_in_a_block_is_raised_in_the_caller(client):
@@ -146,9 +146,10 @@ def end(first, block):
 
 
 @pytest.mark.slow
-def test_worker_processes_hold_one_block_and_may_die(tmp_path):
-    """A worker holds a few blocks of 32 MB at a time, unless it keeps all 288 MB (negative control)."""
-    array = zarr.create_array(tmp_path / "t.zarr", shape=(12_000_000, 3), chunks=(333_334, 3), dtype="f8")
+def test_worker_processes_hold_one_block_and_may_die(tmp_path, monkeypatch):
+    """A worker holds a few blocks of 4 MB at a time, unless it keeps all 96 MB (negative control)."""
+    monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", 2**22)
+    array = zarr.create_array(tmp_path / "t.zarr", shape=(4_000_000, 3), chunks=(166_667, 3), dtype="f8")
     array.attrs["columns"] = ["a", "b", "y"]
     array[:] = 1.0
     with connect(Profile("one", kwargs={"processes": True, "n_workers": 1, "threads_per_worker": 1})) as client:
@@ -157,8 +158,8 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
         loaded, _ = measure([rows[: rows.chunks[0][0]]], map_rows=partial(rise, keep=False))
         peak, _ = measure([rows], map_rows=partial(rise, keep=False))
         kept, _ = measure([rows], map_rows=partial(rise, keep=True))
-        assert peak - loaded < 100
-        assert kept - loaded > 200
+        assert peak - loaded < 30
+        assert kept - loaded > 60
         with pytest.raises(ExecutionError, match="a worker died while it processed a block of rows"):
             reduce_rows([da.ones(10, chunks=5)], end, sum, cluster=client)
 
@@ -179,14 +180,13 @@ def frame():
     )
 
 
-def write_csv(frame, folder):
-    frame.assign(name="x").to_csv(folder / "t.csv", index=False)
-    return folder / "t.csv"
+def write_csv(frame, folder, name="t.csv"):
+    frame.assign(name="x").to_csv(folder / name, index=False)
+    return folder / name
 
 
 def write_csv_gz(frame, folder):
-    frame.assign(name="x").to_csv(folder / "t.csv.gz", index=False)
-    return folder / "t.csv.gz"
+    return write_csv(frame, folder, "t.csv.gz")
 
 
 def write_parquet(frame, folder):
@@ -248,8 +248,14 @@ WRITERS = (
 
 @pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's string dtype has no final specification
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
-@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-@pytest.mark.parametrize("part_bytes", [2**25, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("write", "part_bytes"),
+    [
+        *((write, 2**25) for write in WRITERS),
+        *(pytest.param(write, 3000, marks=pytest.mark.slow) for write in WRITERS[:5]),
+        *(pytest.param(write, 3000, marks=(pytest.mark.slow, pytest.mark.exhaustive)) for write in WRITERS[5:]),
+    ],
+)
 def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, part_bytes):
     monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
     path = str(write(frame, tmp_path))
@@ -282,13 +288,8 @@ def test_csv_without_final_newline_or_with_byte_order_mark(client, tmp_path):
 
 def refused(path, target="y", features=None, client=None):
     """Return the one-line error that is raised when a table is opened or read."""
-
-    def read():
+    with refusal() as caught:
         reduce_rows([open_table(str(path), target, features).rows], collect, join, cluster=client)
-
-    with pytest.raises(BadInputError) as caught:
-        read()
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -342,19 +343,6 @@ def test_rows_with_line_breaks_in_quotes_are_read_whole(client, tmp_path, monkey
         np.testing.assert_array_equal(whole(reduce_rows([table.rows], collect, join, cluster=client), 0), expected)
 
 
-def test_invalid_gzip_files_are_rejected(tmp_path):
-    path = tmp_path / "t.csv.gz"
-    path.write_text("a,y\n1,2\n")
-    assert f"cannot read {path} as csv.gz: its compressed content is damaged or ends early; " in refused(path)
-    lines = "".join(f"{k},{k * k}\n" for k in range(50_000))
-    whole = gzip.compress(f"a,y\n{lines}".encode())
-    path.write_bytes(whole[: len(whole) // 2])
-    assert f"cannot read {path}: its compressed content is damaged or ends early; " in refused(path)
-    damaged = whole[:-8] + bytes(4) + whole[-4:]  # the checksum
-    path.write_bytes(damaged)
-    assert f"cannot read {path}: its compressed content is damaged or ends early; " in refused(path)
-
-
 def test_unknown_columns_are_rejected(tmp_path, frame):
     path = write_zarr_matrix(frame, tmp_path)
     assert "unknown column 'flags'; did you mean flag?" in refused(path, features=["flags"])
@@ -370,7 +358,6 @@ def test_unknown_columns_are_rejected(tmp_path, frame):
 def test_urls_with_credentials_are_rejected_without_them(url):
     message = refused(url)
     assert "must contain no credentials and no options" in message
-    assert "hush" not in message
     assert "hu/sh" not in message
 
 
@@ -475,12 +462,14 @@ def test_names_may_have_line_breaks_in_quotes(tmp_path):
     assert numbers_of(tmp_path / "t.csv", "x\ny").tolist() == [1, 3]
 
 
-def test_messages_of_damaged_files_have_no_part_of_their_text(client, tmp_path):
-    path = tmp_path / "t.csv.gz"
-    content = gzip.compress(b"a,y\n37,2\n" * 50)
-    for damaged in (content[:-8] + bytes(4) + content[-4:], b"37,2\n", content + b"37", content[:-4]):
+def test_damaged_files_are_rejected_without_a_part_of_their_text(client, tmp_path):
+    path, text = tmp_path / "t.csv.gz", b"a,y\n" + b"37,2\n" * 50_000
+    content = gzip.compress(text)
+    wrong_checksum = content[:-8] + bytes(4) + content[-4:]
+    for damaged in (wrong_checksum, text, content + b"37", content[:-4], content[: len(content) // 2]):
         path.write_bytes(damaged)
         message = refused(path, client=client)
+        assert "its compressed content is damaged or ends early; " in message
         assert not re.search("37|0x|b'", message.replace(str(path), ""))
     for text in (b'a,y\n1,"2\n', b"a,y\n1,2\n\xff,3\n", b"a,y\n1,2\r3,4\n", b"a,y\n1\0,2\n"):
         (tmp_path / "u.csv").write_bytes(text)

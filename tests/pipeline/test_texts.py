@@ -109,17 +109,3 @@ def test_study_file_with_a_name_that_is_not_in_utf_8(tmp_path, name):
     ds = open_results(tmp_path / "s.zarr")["p"]
     assert ds.status.values.ravel().tolist() == [1, 2, 1]
     assert "ValueError" in str(ds.error.values.ravel()[1])
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("raise ValueError('bad \\udcff')", r"line 1: ValueError: bad \\udcff$"),
-        ("class Panic(BaseException): pass\nraise Panic('panic')", r"line 2: Panic: panic$"),
-        ("raise SystemExit(3)", r"line 1: SystemExit: 3$"),
-    ],
-)
-def test_study_file_that_raises_is_refused_in_one_line(tmp_path, code, reason):
-    (tmp_path / "study.py").write_text(code)
-    with pytest.raises(BadInputError, match=rf"^cannot load the study .*study\.py, {reason}"):
-        run(str(tmp_path / "study.py"), tmp_path / "s.zarr", progress=False)

@@ -83,16 +83,6 @@ def assert_refused(study, folder, message, **options):
     assert not (folder / "s.zarr").exists()
 
 
-@pytest.mark.parametrize(
-    "evaluate",
-    [legacy, standard, entropy, program, counted],
-    ids=["legacy", "standard", "entropy", "program", "state"],
-)
-def test_method_with_other_randomness_is_refused_before_anything_is_written(tmp_path, evaluate):
-    study = study_of(Method("seeded", seeded), Method("odd", evaluate))
-    assert_refused(study, tmp_path, r"^method odd of panel p must return the same numbers .*got x = .* and ")
-
-
 def pooled(data, setting, streams):
     return {"x": data - np.mean(data)}
 
@@ -107,26 +97,28 @@ def rounded(data, setting, streams):
 
 @pytest.mark.parametrize(
     ("evaluate", "difference"),
-    [(pooled, r"x = 0\.0 and -?0\.\d+"), (pooled_status, r"different statuses, ok and failed \(too many\),")],
+    [
+        *((evaluate, ".*got x = .* and ") for evaluate in (legacy, standard, entropy, program, counted)),
+        # each block alone would be right when it is verified
+        (pooled, r"for a trial .*, got x = 0\.0 and -?0\.\d+ for the first"),
+        (pooled_status, r"for a trial .*, got different statuses, ok and failed \(too many\), for the first"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_method_that_pools_the_trials_of_a_block_is_refused(tmp_path, evaluate, difference):
-    """Its numbers would depend on the division into blocks, and each block alone would be right when it is verified."""
+def test_method_that_cannot_be_repeated_is_refused_before_anything_is_written(tmp_path, evaluate, difference):
     study = study_of(Method("seeded", seeded), Method("odd", evaluate))
-    message = f"^method odd of panel p must return the same numbers for a trial .*, got {difference} for the first"
-    assert_refused(study, tmp_path, message)
+    assert_refused(study, tmp_path, f"^method odd of panel p must return the same numbers {difference}")
+
+
+def test_method_that_sometimes_fails_is_refused(tmp_path):
+    calls.clear()
+    failed = r"failed \(test_unseeded.py:\d+: ArithmeticError: unlucky\)"
+    message = rf"^method odd of panel p must .*got different statuses, {failed} and ok, from two calls; draw"
+    assert_refused(study_of(Method("odd", sometimes_fails)), tmp_path, message)
 
 
 def test_rounding_may_depend_on_the_size_of_a_block(tmp_path):
     assert run(study_of(Method("rounded", rounded)), tmp_path / "s.zarr", progress=False).complete
-
-
-def test_method_that_sometimes_fails_is_refused(tmp_path):
-    message = (
-        r"^method odd of panel p must .*got different statuses, failed \(test_unseeded.py:\d+: ArithmeticError: "
-        r"unlucky\) and ok, from two calls; draw"
-    )
-    with pytest.raises(BadInputError, match=message):
-        run(study_of(Method("odd", sometimes_fails)), tmp_path / "s.zarr", progress=False)
 
 
 def test_simulation_with_other_randomness_is_refused(tmp_path):

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import dask
 import dask.array as da
@@ -23,11 +24,11 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
-from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of, refusal
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-COIN = panel_of(STUDY, "single", trials=60, block_trials=1)
+COIN = panel_of(STUDY, "single", trials=24, block_trials=1)
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +86,17 @@ def profile_of(store):
 # Given clients and clusters
 
 
-@pytest.mark.parametrize("kind", ["client", "cluster"])
+@pytest.mark.parametrize("order", [1, pytest.param(-1, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
-def test_all_functions_compute_on_a_given_client_or_cluster(cluster, client, tmp_path, kind, capsys):
-    given = client if kind == "client" else cluster
+def test_all_functions_compute_on_a_given_client_or_cluster(cluster, client, tmp_path, order, capsys):
+    given, other = (client, cluster)[::order]
     before, path = state(cluster, client), tmp_path / "s.zarr"
-    pipeline.run(COIN, path, trials=10, cluster=given)
-    pipeline.extend(path, study=COIN, trials=20, cluster=given)
+    pipeline.run(COIN, path, trials=5, cluster=given)
+    pipeline.extend(path, study=COIN, trials=10, cluster=other)
     pipeline.resume(path, study=COIN, cluster=given)
-    assert verify(path, study=COIN, cluster=given).problems == ()
+    assert verify(path, study=COIN, cluster=other).problems == ()
     assert {session["profile"] for session in ResultStore.open(path).sessions} == {"Dask client"}
-    pipeline.run(COIN, tmp_path / "t.zarr", trials=20)
+    pipeline.run(COIN, tmp_path / "t.zarr", trials=10)
     assert_equal_arrays(path, tmp_path / "t.zarr", n_least=2)
     assert state(cluster, client) == before
     assert (client.status, cluster.status.name) == ("running", "running")
@@ -114,33 +115,31 @@ def failing(data, setting, streams):
     raise LookupError("never works")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, ExecutionError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.param(ZeroDivisionError, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_path, error):
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
     before = state(cluster, client)
-
-    study = COIN
-    if error is ExecutionError:  # raised for a method that fails on all trials
-        (panel,) = COIN.panels
-        study = panel_of(COIN, "single", methods=(replace(panel.methods[0], evaluate=failing),), trials=200)
     with pytest.raises(error):
-        pipeline.run(
-            study, tmp_path / "s.zarr", cluster=client, progress=error is ExecutionError or interrupt_after(1, error)
-        )
+        pipeline.run(COIN, tmp_path / "s.zarr", cluster=client, progress=interrupt_after(1, error))
     assert state(cluster, client) == before
-    if study is COIN:
-        assert pipeline.run(COIN, tmp_path / "s.zarr", cluster=client).complete
-        assert state(cluster, client) == before
+    assert pipeline.run(COIN, tmp_path / "s.zarr", cluster=client).complete
+    assert state(cluster, client) == before
+
+
+@pytest.mark.slow
+def test_nothing_is_left_on_the_cluster_after_a_method_that_fails_on_all_trials(cluster, client, tmp_path):
+    before, (panel,) = state(cluster, client), COIN.panels
+    study = panel_of(COIN, "single", methods=(replace(panel.methods[0], evaluate=failing),), trials=200)
+    with pytest.raises(ExecutionError):
+        pipeline.run(study, tmp_path / "s.zarr", cluster=client)
+    assert state(cluster, client) == before
 
 
 def test_nothing_is_left_on_the_cluster_after_an_interrupted_check(cluster, client, tmp_path, monkeypatch):
     before = state(cluster, client)
 
-    def interrupt(in_flight):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pipeline.execution.in_flight.TasksInFlight.wait", interrupt)
+    monkeypatch.setattr("pipeline.execution.in_flight.TasksInFlight.wait", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt) as stop:  # whose traceback refers to the futures
         pipeline.run(COIN, tmp_path / "s.zarr", cluster=client)
     assert state(cluster, client) == before
@@ -219,9 +218,7 @@ def test_closed_clients_and_clusters_are_refused(tmp_path):
     client = Client(**OPTIONS, n_workers=1, set_as_default=False)
     with client.as_current():
         client.close()
-        with pytest.raises(
-            BadInputError, match=r"^Dask's current client must be running, got status closed; .*threads"
-        ):
+        with refusal("Dask's current client must be running, got status closed; ", "threads"):
             pipeline.run(COIN, tmp_path / "s.zarr")
     assert not list(tmp_path.iterdir())
 
@@ -324,10 +321,7 @@ def test_a_run_within_a_task_leaves_its_thread_to_the_blocks(tmp_path, given):
 @pytest.fixture
 def no_ambient_client(monkeypatch):
     """Fail if Dask is asked for its current client."""
-
-    def refuse():
-        raise AssertionError("Dask was asked for its current client")
-
+    refuse = Mock(side_effect=AssertionError("Dask was asked for its current client"))
     monkeypatch.setattr("pipeline.clusters.user_cluster._current_client", refuse)
 
 
@@ -471,9 +465,7 @@ def test_tables_are_reduced_on_given_and_current_clusters(cluster, client, capsy
 
 def test_submissions_to_a_cluster_that_ends_with_this_process_are_refused(cluster, client, tmp_path):
     for given in (client, cluster):
-        with pytest.raises(
-            BadInputError, match=r"^cluster must be .*, got the given \w+, whose scheduler ends with th"
-        ):
+        with refusal("cluster must be ", ", got the given ", ", whose scheduler ends with th"):
             pipeline.submit("study.py", tmp_path / "s.zarr", cluster=given)
     assert not list(tmp_path.iterdir())
 

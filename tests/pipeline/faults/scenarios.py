@@ -24,7 +24,7 @@ from tests.pipeline.helpers import file_stamps
 SCENARIOS: dict[str, Callable[[Path], Outcome]] = {}
 BUSY = "is being written by another session"
 ONE_PANEL = Part(("p",))
-N_ROUNDS = int(os.environ.get("DPSTUDIES_ROUNDS", "4"))
+N_ROUNDS = 2
 KILLED_OPERATIONS = sorted(random.Random(15).sample(range(80), 8))
 
 
@@ -391,7 +391,7 @@ def extend_twice_at_once(lab):
     return verify
 
 
-@scenario("extension during a run", "extend during a run", ONE_PANEL, seconds=0.7)
+@scenario("extension during a run", "extend during a run", ONE_PANEL, seconds=0.4)
 def extend_during_run(lab):
     """Try to extend a store during a run that computes its shorter last blocks, and extend it after the run."""
     run = lab.command("run", "--panel", "p", "--trials", 7, disturbed={"renames_take": 0.01})
