@@ -1,5 +1,6 @@
 """One panel with the summaries of all methods that are compared in its cells, wherever their numbers come from."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -61,9 +62,14 @@ class ComparedPanel:
         return frozenset(not_private(self.coordinate.to_dataset(name="method"), "method"))
 
     @property
+    def audits(self) -> Mapping[str, Mapping[str, Any]]:
+        """Stored audits by method; empty if the study audits no methods."""
+        return stored_audits(self.coordinate.to_dataset(name="method"), "method")
+
+    @property
     def audit(self) -> Mapping[str, Any]:
         """Stored audit of the own method; empty if the study audits no methods."""
-        return stored_audits(self.coordinate.to_dataset(name="method"), "method").get(self.own, {})
+        return self.audits.get(self.own, {})
 
     @cached_property
     def cells(self) -> list[dict[str, Any]]:
@@ -135,8 +141,9 @@ class ComparedPanel:
     def with_summaries(self, summaries: Mapping[str, MethodSummary], attributes: Mapping[str, Any]) -> "ComparedPanel":
         """Return the panel with further methods, except for those that apply to no cell, and their attributes."""
         applied = {name: summary for name, summary in summaries.items() if name == self.own or summary.is_applied}
-        kept = {key: value for key, value in self.attributes.items() if key == "audits"}
-        return replace(self, summaries={**self.summaries, **applied}, attributes={**attributes, **kept})
+        audits = {**json.loads(attributes.get("audits", "{}")), **json.loads(self.attributes.get("audits", "{}"))}
+        merged = {**attributes, "audits": json.dumps(audits)} if audits else attributes
+        return replace(self, summaries={**self.summaries, **applied}, attributes=merged)
 
     def _summarise(self, ds: xr.Dataset) -> MethodSummary:
         """Return the summary of the trials of one method."""

@@ -117,7 +117,9 @@ class _Comparison:
             sides = [CellMeans.of(np.where(paired, trials, np.nan)) for trials in (loss.trials, base.trials)]
         used = (sides[0].n > 1) & (sides[1].n > 1)
         numerator, denominator = (side.select(used) for side in sides)
-        if not used.any() or (denominator.mean <= _LEAST_ERRORS * denominator.error).any():
+        unpaired = base.select(used)  # all of its trials, so that the cells do not depend on the method
+        is_near_zero = (unpaired.mean <= _LEAST_ERRORS * unpaired.error) | (denominator.mean <= 0)
+        if not used.any() or is_near_zero.any():
             return cls()
         ratios = numerator.mean / denominator.mean
         slopes = 1.0 / denominator.mean, -ratios / denominator.mean  # of the ratios in both means

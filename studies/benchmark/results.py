@@ -64,7 +64,7 @@ class MethodResult:
     @property
     def is_admitted(self) -> bool:
         """True for a private method that no test has rejected; in a panel without tests, no test of the study."""
-        tested = self.uniformity if self.uniformity.tests else self.family
+        tested = self.uniformity if self.uniformity.tests else self.family.of_study(self.compared.study)
         return _is_admitted(self.compared, self.method, tested)
 
     @property
@@ -77,13 +77,18 @@ class MethodResult:
         return int(sum(self.summary.counts[kind].sum() for kind in kinds))
 
     def mean(self, measure: str) -> tuple[float, float]:
-        """Return the mean of a measure over cells and components, with its error; NaN if the panel lacks it."""
-        by_cell = self.summary.means.get(measure, np.empty((0, 2)))
-        by_cell = by_cell[np.isfinite(by_cell[:, 0])]
-        if not by_cell.size:
+        """Return the mean of a measure over cells and components, with its error; NaN if the panel lacks it.
+
+        Cells with the same data have dependent errors, which are added; the error is then an upper bound.
+        """
+        if measure not in self.summary.means:
             return math.nan, math.nan
-        means, errors = by_cell.T
-        return float(means.mean()), float(np.sqrt(np.nansum(errors**2)) / len(by_cell))
+        means, errors = self.summary.means[measure].T
+        used, groups = np.isfinite(means), self.compared.data_groups
+        if not used.any():
+            return math.nan, math.nan
+        of_groups = np.bincount(groups[used], errors[used])  # NaN if the error of one of the cells is unknown
+        return float(means[used].mean()), float(np.sqrt((of_groups**2).sum()) / used.sum())
 
 
 @dataclass(frozen=True)
@@ -228,6 +233,6 @@ def _is_admitted(panel: ComparedPanel, method: str, tested: Uniformity) -> bool:
 
     A method whose audit has found a larger privacy loss than the stated one is not private.
     """
-    if method in panel.without_privacy or (method == panel.own and panel.audit.get("verdict") == "broken"):
+    if method in panel.without_privacy or panel.audits.get(method, {}).get("verdict") == "broken":
         return False
     return not panel.criteria.uniform or (bool(tested.tests) and not tested.rejected)

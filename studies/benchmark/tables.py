@@ -42,11 +42,11 @@ def rank_cells(panel: PanelResult, result: MethodResult) -> tuple[str, ...]:
         panel.rank(result),
         result.calibration,
         show_ratio(result.relative),
-        plus_minus(*result.mean(criteria.covered)),
+        _show_mean(result, criteria.covered),
         f"{result.cost.seconds:.2g}" if math.isfinite(result.cost.seconds) else "",
         "" if result.cost.peak is None else format_size(result.cost.peak),
         show_ratio(result.relative_width),
-        plus_minus(*result.mean(criteria.distance)),
+        _show_mean(result, criteria.distance),
         f"{result.count('failed'):,}",
     )
 
@@ -58,6 +58,12 @@ def show_ratio(relative: RelativeLoss | None) -> str:
     n_all = len(relative.ratio)
     cells = f" ({relative.n_cells:,} of {counted(n_all, 'cell')})" if relative.n_cells < n_all else ""
     return plus_minus(relative.mean, relative.mean_error) + cells
+
+
+def _show_mean(result: MethodResult, measure: str) -> str:
+    """Return the mean of a measure with its error; empty if the panel lacks it."""
+    mean, error = result.mean(measure)
+    return f"{mean:.4g} ± unknown" if math.isnan(error) and not math.isnan(mean) else plus_minus(mean, error)
 
 
 def list_own_ranks(results: BenchmarkResults) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -168,7 +174,9 @@ def list_undecided(results: BenchmarkResults) -> PageTable:
         if cells := own.cells_with(UNDECIDED):
             largest = max(own.uniformity.by_cell[cell].detectable for cell in cells)
             stated = f"in {own.count_cells(cells)}, only deviations of {largest:.2f} or more would be detected"
-            needed = trials_to_detect(LARGE_DEVIATION, n_tests)
+            n_ok, n_failed = (own.summary.counts[kind] for kind in ("ok", "failed"))
+            share = (n_ok / np.maximum(n_ok + n_failed, 1))[n_ok > 0].min(initial=1.0)  # of failed trials none is used
+            needed = math.ceil(trials_to_detect(LARGE_DEVIATION, n_tests) / share)
             rows.append((name, f"calibrated to {LARGE_DEVIATION}?", stated, f"{needed:,}"))
     for panel, k, ratio, error in _losses(results):
         if abs(ratio - 1.0) >= _CRITICAL * error:

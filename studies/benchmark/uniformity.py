@@ -119,6 +119,10 @@ class Uniformity:
         """Return the tests of one panel; their p-values remain adjusted for all tests."""
         return self._where(lambda test: (test.study, test.panel) == (study, panel))
 
+    def of_study(self, study: str) -> "Uniformity":
+        """Return the tests of one study; their p-values remain adjusted for all tests."""
+        return self._where(lambda test: test.study == study)
+
     def in_cell(self, cell: str) -> "Uniformity":
         """Return the tests of the cells with a label, or of `ALL_CELLS` together."""
         return self._where(lambda test: test.cell == cell)

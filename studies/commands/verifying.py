@@ -62,12 +62,13 @@ def verify(
         say(f"and {len(verification.problems) - _SHOWN:,} more")
     checked = f"{counted(verification.n_read, 'block')} of a setting read, {verification.n_computed:,} recomputed"
     say(f"{checked}, {counted(len(verification.problems), 'problem')}")
-    again = command("resume", store, *cluster_words(cluster))
+    words = (*(("--study", study) if study else ()), *cluster_words(cluster))
+    again = command("resume", store, *words)
     kinds = {problem.damage.kind for problem in verification.problems}
     if kinds and not repair:
         is_compact = ResultStore.open(store, damaged=True).is_compact
         options = ["--repair", *["--all"] * ("different" in kinds), *["--accept-edited-study"] * accept_edited_study]
-        remedy = f"repair it with: {command('verify', store, *options)}"
+        remedy = f"repair it with: {command('verify', store, *options, *words)}"
         say(f"nothing was changed; {'compact the original store again' if is_compact else remedy}")
     if "damaged" in kinds and repair:
         say("coordinates, metadata, root and records of sessions were rewritten")

@@ -270,6 +270,8 @@ def _layer(plot: Plot, name: str) -> Spec:
             }
         else:
             tests.append("datum.mcse > 0")
+        if plot.y.log:  # which has no place for values <= 0: their bars begin at the end of the axis
+            bars["from"] = f"max({bars['from']}, {_round(plot.limits[0])})"
         transform = [{"calculate": calculated, "as": end} for end, calculated in bars.items()]
         encoding |= {"y": _y(plot, "from"), "y2": {"field": "to"}}
     elif len(mark.columns) == 2:

@@ -316,8 +316,8 @@ def _times(results: Results) -> PageTable:
     rows = []
     for name, result in results.items():
         broken = sum("finished" not in session for session in result.sessions)
-        profiles = ", ".join(dict.fromkeys(session["profile"] for session in result.sessions))
-        cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in result.sessions))
+        profiles = ", ".join(dict.fromkeys(str(session.get("profile", "unknown")) for session in result.sessions))
+        cores = ", ".join(dict.fromkeys(str(session.get("cpu_count", "unknown")) for session in result.sessions))
         time = duration(result.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
         rows.append((name, time, f"{result.state.n_ok:,}", profiles, cores))
     total = ("all", duration(sum(result.seconds for result in results.values())), "", "", "")

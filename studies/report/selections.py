@@ -204,8 +204,10 @@ def _restrict(summary: xr.Dataset, name: str, values: Sequence[str]) -> xr.Datas
     """Select values along a dimension; if `name` is a constant, one of the values must be equal to it."""
     coord = summary.coords[_known("factor", name, list(map(str, summary.coords)))]
     known = Factor(name, tuple(np.atleast_1d(coord.values).tolist()), "", _KINDS.get(coord.dtype.kind, "str"))
-    wanted = [_known(name, known.cast(value), known.values) for value in values]
-    return summary.sel({name: wanted}) if coord.dims else summary
+    cast = list(dict.fromkeys(known.cast(value) for value in values))
+    if not coord.dims and any(value in known.values for value in cast):
+        return summary
+    return summary.sel({name: [_known(name, value, known.values) for value in cast]})
 
 
 def _known(kind: str, value: Any, allowed: Sequence[Any]) -> Any:

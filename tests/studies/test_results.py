@@ -1,11 +1,26 @@
-"""Tests of the results that pages state: completeness, scale and wall time."""
+"""Tests of the results that pages state: completeness, scale, wall time, and means and ranks of benchmarks."""
 
+import json
+import math
+
+import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
 import pipeline
 from pipeline import Method
 from studies import STUDIES
+from studies.benchmark.compared_panel import ComparedPanel
+from studies.benchmark.method_summary import MethodSummary
+from studies.benchmark.results import FitCost, MethodResult, _is_admitted
+from studies.benchmark.tables import _show_mean
+from studies.benchmark.uniformity import judge_tests
+from studies.figures import Axis, Plot
+from studies.figures.vega import specify_small
 from studies.report.results import StudyResults, read_results
+from studies.report.selections import _restrict
+from studies.styles import Look
 from tests.pipeline.helpers import make_study
 
 TRACES = STUDIES["gibbs-traces"]
@@ -34,3 +49,67 @@ def test_wall_time_includes_sessions_that_stopped_early():
     times = {"started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:01:00Z"}
     records = [times, {**times, "finished": "2026-01-01T00:00:30Z"}, {"started": times["started"]}]
     assert results_of(TRACES.configure(), records=records).seconds == 90
+
+
+def compared_panel(summaries, attributes):
+    study = STUDIES["hellinger-accuracy"]
+    coordinates = {"n": xr.DataArray([100, 200], dims="n")}
+    return ComparedPanel(study.name, study.panel("k2"), study.criteria, coordinates, summaries, attributes, own="mine")
+
+
+def test_references_with_a_broken_guarantee_are_not_admitted():
+    empty = MethodSummary({"ok": np.ones(2)}, {}, {}, {}, {})
+    audits = {
+        name: json.dumps({name: {"verdict": verdict}}) for name, verdict in (("mine", "holds"), ("cheat", "broken"))
+    }
+    panel = compared_panel({"mine": empty}, {"audits": audits["mine"]})
+    panel = panel.with_summaries({"cheat": empty, "fair": empty}, {"audits": audits["cheat"]})
+    admitted = {name: _is_admitted(panel, name, judge_tests([])) for name in panel.methods}
+    assert admitted == {"mine": True, "cheat": False, "fair": True}
+
+
+@pytest.mark.parametrize(("errors", "expected"), [((0.3, 0.4), "2.00 ± 0.25"), ((0.3, math.nan), "2 ± unknown")])
+def test_unknown_errors_of_means_are_stated(errors, expected):
+    summary = MethodSummary({}, {"hellinger": np.array([[1.0, errors[0]], [3.0, errors[1]]])}, {}, {}, {})
+    result = MethodResult(compared_panel({"mine": summary}, {}), "mine", judge_tests([]), None, None, FitCost())
+    assert _show_mean(result, "hellinger") == expected
+
+
+def test_errors_of_cells_with_the_same_data_are_added():
+    study = STUDIES["private-mcmc"]
+    panel = study.panel("simulated")
+    n_settings = int(np.prod([len(factor.values) for factor in panel.method_factors]))
+    n_cells = n_settings * int(np.prod([len(factor.values) for factor in panel.factors]))
+    summary = MethodSummary({}, {"energy": np.tile([1.0, 0.1], (n_cells, 1))}, {}, {}, {})
+    axes = {
+        axis.name: xr.DataArray(list(axis.values), dims=axis.name) for axis in (*panel.factors, *panel.method_factors)
+    }
+    compared = ComparedPanel(study.name, panel, study.criteria, axes, {"mine": summary}, own="mine")
+    result = MethodResult(compared, "mine", judge_tests([]), None, None, FitCost())
+    assert n_settings > 1
+    assert result.mean("energy") == pytest.approx((1.0, 0.1 / (n_cells / n_settings) ** 0.5))
+
+
+def test_bars_of_errors_begin_at_the_end_of_a_logarithmic_axis():
+    rows = pd.DataFrame({"series": "a", "x": [1, 2], "y": [1.0, 5.0], "mcse": [0.8, 0.1]})
+    plot = Plot(rows=rows, looks={"a": Look("red")}, y=Axis("loss", log=True))
+    (bars,) = [layer for layer in spec_layers(specify_small(plot)) if "from" in json.dumps(layer["transform"])]
+    (start,) = [step["calculate"] for step in bars["transform"] if step.get("as") == "from"]
+    assert start.startswith("max(")
+    assert 0 < float(start.rpartition(",")[2].rstrip(") ")) <= 1.0
+
+
+def spec_layers(spec):
+    for part in (spec, *spec.get("layer", ()), *spec.get("hconcat", ()), *spec.get("vconcat", ())):
+        if part is not spec:
+            yield from spec_layers(part)
+        elif "transform" in part:
+            yield part
+
+
+def test_one_of_several_values_may_be_that_of_a_constant():
+    summary = xr.Dataset({"x": ("n", [1.0, 2.0])}, {"n": [1, 2], "epsilon": 0.1})
+    assert _restrict(summary, "epsilon", ["1", "0.1"]).identical(summary)
+    with pytest.raises(pipeline.BadInputError, match="unknown epsilon"):
+        _restrict(summary, "epsilon", ["1", "2"])
+    assert _restrict(summary, "n", ["2", "2"]).n.values.tolist() == [2]
