@@ -45,7 +45,7 @@ def require_scale(scale: float) -> float:
 def laplace_scale_for(sensitivity: int, epsilon: float) -> float:
     """Return the smallest double b for which sensitivity/b ≤ ε holds in exact arithmetic."""
     scale = sensitivity / epsilon
-    if Fraction(sensitivity) > Fraction(scale) * Fraction(epsilon):
+    while Fraction(sensitivity) > Fraction(scale) * Fraction(epsilon):  # integers above 2⁵³ are rounded, too
         scale = math.nextafter(scale, math.inf)
     return require_scale(scale)
 

@@ -273,6 +273,7 @@ def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
 
 def _draw_geometric(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
     """Draw integers with Pr[z] ∝ exp(−|z|/scale), as the difference of two geometric variables."""
+    require_scale(scale)  # draws of larger scales exceed 64 bits, where NumPy returns the largest integer
     success = -math.expm1(-1.0 / scale)
     return (rng.geometric(success, shape) - rng.geometric(success, shape)).astype(np.float64)
 

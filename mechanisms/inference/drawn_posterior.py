@@ -77,7 +77,7 @@ class DrawnPosterior(Posterior):
         columns = np.sort(np.atleast_2d(self._pooled.T), axis=1)
         values = values[..., None] if is_scalar else values
         counts = [np.searchsorted(column, values[..., j], side="right") for j, column in enumerate(columns)]
-        shares = np.stack(counts, axis=-1) / len(self._pooled)
+        shares = np.where(np.isnan(values), np.nan, np.stack(counts, axis=-1) / len(self._pooled))
         return shares[..., 0][()] if is_scalar else shares
 
     def quantile(self, probabilities: ArrayLike) -> Floats:

@@ -71,7 +71,7 @@ class QuadraturePosterior(Posterior):
         above = interpolate(*self.grid, phi.reshape(1, -1))
         first = self.grid.points[0, 0]
         tail = self.below * np.exp(self.shape * np.minimum(phi - first, 0.0)) if self.below else 0.0
-        return (tail + (1.0 - self.below) * above.reshape(values.shape))[()]
+        return np.where(np.isnan(values), np.nan, tail + (1.0 - self.below) * above.reshape(values.shape))[()]
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles, for probabilities in (0, 1) of any shape."""

@@ -144,6 +144,8 @@ def posterior_from_release(
             _refuse_sum(entry, n, seen, more, noise)
         if proportion and (has_counts or n is None):
             _refuse_proportion(n, seen, more)
+        if outside != "drop":
+            raise ValueError(f"outside must be drop for counts, which have no bounds, got {outside!r}; omit it")
         if any(limit is not None for limit in (bounds, parameter_range, variance)):
             raise ValueError("bounds, parameter_range and variance must be None for counts, got others; omit them")
         sensitivity = 1.0 if relation is Neighbouring.ADD_OR_REMOVE_ONE or y.size == 1 else 2.0
@@ -329,7 +331,7 @@ def _as_counts(family: Family, y: Floats, n: int, proportion: bool, noise: Any) 
     if proportion and family.is_truncated:
         raise ValueError(f"proportion must be False for the {family.name} family, got True; pass the noisy sum")
     if proportion:
-        if not (isinstance(noise, Noise) and noise.is_integer):
+        if not (isinstance(noise, Exact) or (isinstance(noise, Noise) and noise.is_integer)):
             return n * y
         # a proportion of integers is a multiple of 1/n up to rounding
         return np.where(np.abs(n * y - np.rint(n * y)) < _NEAR, np.rint(n * y), n * y)

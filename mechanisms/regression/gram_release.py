@@ -141,7 +141,7 @@ class PublicBox:
 def scaled_records(records: ArrayLike, p: int) -> Floats:
     """Return clamped and scaled records, shape (n, p), in C order."""
     u = np.ascontiguousarray(real_array("records", records))
-    if u.ndim != 2 or u.shape[1] != p or not len(u) or np.abs(u).max() > 1.0:
+    if u.ndim != 2 or u.shape[1] != p or not len(u) or not np.abs(u).max() <= 1.0:  # also refuses NaN
         raise ValueError(
             f"records must be in [-1, 1], of shape (n, {p}), n >= 1, got shape {u.shape}; use PublicBox.scale"
         )

@@ -55,6 +55,7 @@ SCALE_WINDOW = 2.0
 
 _LOG_WINDOW = 0.5 * math.log(2.0)
 _LARGEST_BOUND = 1e290  # sums of values in ±μ2ᵀ do not overflow, and units of noise for widths of μ2⁻ᵀ do not underflow
+_ROUNDING = 1e-14  # relative excess of the sum of rounded parts over their total
 _NEAR = 8.0  # largest expected distance of a value from the centre, in scales
 
 
@@ -342,10 +343,10 @@ def partition_quantile(
             f"split of {method.name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
             "pass one part per step"
         )
-    if not math.isclose(sum(parts), epsilon, rel_tol=1e-9):
+    if not (1.0 - 1e-9) * epsilon <= sum(parts) <= (1.0 + _ROUNDING) * epsilon:
         raise ValueError(
-            f"split of {method.name} must add up to epsilon = {epsilon:g}, got "
-            f"{' + '.join(f'{part:g}' for part in parts)} = {sum(parts):g}; change the split or epsilon"
+            f"split of {method.name} must add up to epsilon = {epsilon:.15g}, got "
+            f"{' + '.join(f'{part:.15g}' for part in parts)} = {sum(parts):.15g}; change the split or epsilon"
         )
     make_search = calibrate_search if method.is_exact else SparseVector
     search = make_search(n_partitions, parts[0], start, share, doublings)

@@ -90,7 +90,8 @@ class CrossedPosterior(Posterior):
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return the posterior probability of counts ≤ `theta`, which broadcasts with the table."""
         at, shape = np.asarray(theta, dtype=np.float64), self.draws.shape[2:]
-        return np.mean(self._flat.reshape(-1, *(1,) * max(at.ndim - len(shape), 0), *shape) <= at, axis=0)
+        shares = np.mean(self._flat.reshape(-1, *(1,) * max(at.ndim - len(shape), 0), *shape) <= at, axis=0)
+        return np.where(np.isnan(at), np.nan, shares)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
         """Return quantiles of each cell, for probabilities in (0, 1)."""

@@ -1,6 +1,7 @@
 """Tests of inputs at the edges of the allowed ranges."""
 
 import math
+from fractions import Fraction
 from functools import partial
 
 import mpmath
@@ -8,9 +9,14 @@ import numpy as np
 import pytest
 
 import mechanisms as m
+from mechanisms import partition_quantile, posterior_from_release
+from mechanisms.core.exact_scales import laplace_scale_for
+from mechanisms.core.noise import EXACT, Noise
 from mechanisms.draws.glm_mechanisms import LINKS
 from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.inference.drawn_posterior import DrawnPosterior
 from mechanisms.inference.exact_posterior import _log_beta_binomial
+from mechanisms.regression.gram_release import scaled_records
 from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.statistics import partition_statistics
@@ -116,3 +122,43 @@ def test_a_row_changes_the_posterior_of_its_own_partition_only(prior, error_vari
     for one, other in zip(*measures, strict=True):
         assert np.array_equal(one[1:], other[1:])
     assert not np.array_equal(measures[0][0][0], measures[1][0][0])  # negative control
+
+
+@pytest.mark.parametrize("name", ["geometric", "k-norm", "discrete-gaussian"])
+def test_integer_noise_that_exceeds_64_bits_is_not_drawn(name):
+    with pytest.raises(ValueError, match=r"at most 2\^52 units"):
+        Noise(name, 1e19).sample(np.random.default_rng(1), (1, 3))
+    drawn = Noise(name, 2.0**50).sample(np.random.default_rng(1), (100, 3))
+    assert np.abs(drawn).mean() > 2.0**48
+
+
+def test_scales_of_large_sensitivities_do_not_exceed_the_loss():
+    rng = np.random.default_rng(1)
+    for sensitivity, exponent in zip(rng.integers(2**53, 2**62, 300).tolist(), rng.uniform(6, 12, 300), strict=True):
+        epsilon = 10**exponent
+        assert Fraction(sensitivity) / Fraction(laplace_scale_for(sensitivity, epsilon)) <= Fraction(epsilon)
+
+
+def test_a_split_may_not_exceed_the_stated_loss():
+    assert partition_quantile("quantile-centred", 100, 1.1, (1.1 / 3,) * 3).epsilon == 1.1
+    with pytest.raises(ValueError, match=r"must add up to epsilon = 0.9, got .* = 0.9000000008"):
+        partition_quantile("quantile-centred", 100, 0.9, (0.3, 0.3, 0.3000000008))
+
+
+def test_the_cdf_of_nan_is_nan():
+    exact = posterior_from_release(30.0, "exponential", (1, 1), n=20, epsilon=1.0, bounds=(0, 5))
+    for posterior in (exact, DrawnPosterior(np.linspace(0, 1, 40).reshape(4, 10))):
+        assert np.isnan(posterior.cdf(np.nan))
+        assert 0 < posterior.cdf(0.5) < 1
+
+
+def test_records_that_are_not_numbers_are_no_scaled_records():
+    with pytest.raises(ValueError, match=r"records must be in \[-1, 1\]"):
+        scaled_records([[np.nan, 0.5]], 2)
+
+
+def test_arguments_of_counts_are_used_or_refused():
+    with pytest.raises(ValueError, match="outside must be drop for counts"):
+        posterior_from_release([3.2, 7.1], "multinomial", (1, 1), epsilon=1.0, outside="clamp")
+    exact = posterior_from_release([0.29, 0.71], "multinomial", (1, 1), n=100, noise=EXACT, proportion=True)
+    assert exact.mean() == pytest.approx([30 / 102, 72 / 102])
