@@ -273,7 +273,7 @@ def test_contradictions_of_many_narrow_values_equal_convolutions_of_logarithms()
     noise = [Noise(names[kind], scale) for kind, scale in zip(kinds, scales, strict=True)]
     posterior = table_posterior(values, noise, parents, negative_binomial(0.6, 318.0))
     assert posterior.error <= 1e-10
-    exact = log_evidence(values, noise, parents, stats.nbinom(0.6, 0.6 / 318.6), [600] * 40)
+    exact = log_evidence(values, noise, parents, stats.nbinom(0.6, 0.6 / 318.6), [400] * 40)
     assert posterior.log_marginal_likelihood == pytest.approx(exact, abs=1e-8)
 
 
