@@ -173,7 +173,7 @@ def test_mcse_quantile_against_the_exact_distribution(level):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [0.05, 0.5, 0.75])
+@pytest.mark.parametrize("level", [0.05, 0.5, pytest.param(0.75, marks=pytest.mark.exhaustive)])
 def test_mcse_quantile_against_a_simulation(level):
     """The mean estimated Monte Carlo error agrees with the standard deviation of quantiles of normal samples."""
     samples = np.sort(np.random.default_rng(11).normal(size=(20_000, N)), axis=1)

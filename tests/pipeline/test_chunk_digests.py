@@ -16,11 +16,9 @@ import zarr
 
 from pipeline import open_results, summarise
 from pipeline.blocks.division import iterate_blocks
-from pipeline.blocks.evaluate import FAILURES, Status, evaluate_block
+from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError, Damage, DamagedChunkError, UnreadableStoreError
-from pipeline.execution.work import PendingWork
 from pipeline.store.codec.chunk_digests import ABSENT, ChunkDigests, add_checksum, digest
-from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import grow_store
 from pipeline.store.health import check_block, invalidate
 from pipeline.store.read import read_values
@@ -28,8 +26,8 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
-from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, read_arrays, writing
-from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
+from tests.pipeline.helpers import chunk_file, compute_into, compute_pending, panel_of, read_arrays, writing
+from tests.pipeline.toy import FAULTS, SINGLE, STUDY
 
 ONLY = replace(STUDY, panels=(replace(SINGLE, trials=3),))
 GROWN = replace(STUDY, panels=(replace(SINGLE, trials=5),))
@@ -152,16 +150,10 @@ def grow(path):
 
 
 def retry(path):
-    """Replace the failed blocks by those of a method that was repaired."""
+    """Replace the failed blocks by those of methods that were repaired."""
+    methods = tuple(replace(method, evaluate=FAULTS.methods[0].evaluate) for method in FAULTS.methods)
     with Session.begin(str(path), {}) as session:
-        store = ResultStore.open(path, session.id)
-        for work in PendingWork(study_of_faults(), store, FAILURES):
-            panel = FAULTS
-            settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
-            with BlockWriter(store).commit([Planned(panel, work.block, settings, stale)]) as commit:
-                for setting in settings:
-                    (fine,) = evaluate_block(study_of_faults(), work.block, [panel.settings()[0]])
-                    commit.write(panel, work.block, setting, fine)
+        compute_pending(ResultStore.open(path, session.id), panel_of(STUDY, "faults", methods=methods), FAILURES)
 
 
 def study_of_faults():
@@ -232,18 +224,14 @@ def test_removed_statuses_would_lose_committed_trials(tmp_path):
 
 def test_replacement_of_a_per_cell_chunk_is_noticed_and_repaired(store_copy):
     """`resume` writes a per-cell chunk again if it is intact, but not that of its cell."""
-    exact = _different(store_copy, "exact")
-    right = exact[0].read_bytes()
-    exact[0].write_bytes(exact[1].read_bytes())
+    exact, other = _different(store_copy, "exact")
+    right = exact.read_bytes()
+    exact.write_bytes(other.read_bytes())
     (store_copy / "means/status/c/0/0/0/0/0/0").unlink()
     with writing(store_copy) as store:
         compute_pending(store, STUDY.configure())
-    assert exact[0].read_bytes() == right
-    panel = MEANS
-    store = ResultStore.open(store_copy)
-    assert not any(
-        check_block(store, panel, block, setting)[0] for block in iterate_blocks(panel) for setting in panel.settings()
-    )
+    assert exact.read_bytes() == right
+    assert _repair(store_copy) == set()
 
 
 def _damage(rng, path):

@@ -10,6 +10,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -379,12 +380,7 @@ class Clock:
 
 def test_the_monitor_warns_once_per_silence(monkeypatch):
     clock, found = Clock(monkeypatch), workers("paused")
-
-    class Client:
-        def scheduler_info(self, n_workers):
-            return {"workers": found}
-
-    watch = Monitor(Client())
+    watch = Monitor(SimpleNamespace(scheduler_info=lambda n_workers: {"workers": found}))
     clock.now += 9
     watch.check()  # not yet
     clock.now += 2
@@ -410,12 +406,7 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
 
 def test_the_monitor_waits_for_a_client_that_connects_again(monkeypatch):
     clock = Clock(monkeypatch)
-
-    class Client:
-        def scheduler_info(self, n_workers):
-            return {}
-
-    watch = Monitor(Client())
+    watch = Monitor(SimpleNamespace(scheduler_info=lambda n_workers: {}))
     clock.now += 11
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -458,20 +449,13 @@ def test_the_monitor_warns_once_of_a_worker_that_does_not_respond(monkeypatch, s
 # The window
 
 
-class Cluster:
-    """Fake client of a cluster with a fixed number of threads."""
-
-    cluster = None
-
-    def __init__(self, *threads):
-        self._threads = threads
-
-    def nthreads(self):
-        return dict(enumerate(self._threads))
+def client_of(*threads):
+    """Return a fake client of a cluster with a fixed number of threads per worker."""
+    return SimpleNamespace(cluster=None, nthreads=lambda: dict(enumerate(threads)))
 
 
 def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
-    fixed = execute.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
+    fixed = execute.Window(client_of(2, 2), Profile("a", address="tcp://h:1"))
     fixed.update()
     fixed.note_task(0.01)
     assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
@@ -480,7 +464,7 @@ def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
 @pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
 def test_window_of_an_adaptive_cluster_suffices_for_its_maximum(seconds, at_least):
     """Enough tasks are submitted for Dask to request the largest number of threads."""
-    adaptive = execute.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
+    adaptive = execute.Window(client_of(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
     adaptive.update()
     if seconds is not None:
         adaptive.note_task(seconds)

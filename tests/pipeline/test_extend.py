@@ -182,9 +182,9 @@ def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, whole, operati
         ("the time limit of a block must be > 0", {"trials": 90, "time_limit": 0.0}),
     ],
 )
-def test_invalid_extension_changes_nothing(store_copy, message, arguments):
-    with unchanged(store_copy), refusal(message):
-        extend(store_copy, study=STUDY, **arguments)
+def test_invalid_extension_changes_nothing(complete_store, message, arguments):
+    with unchanged(complete_store), refusal(message):
+        extend(complete_store, study=STUDY, **arguments)
 
 
 def test_extension_without_changes_writes_nothing(store_copy):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 import pipeline
-from pipeline.blocks.evaluate import Block, evaluate_block
+from pipeline.blocks.division import iterate_blocks
+from pipeline.blocks.evaluate import evaluate_block
 from pipeline.errors import BusyStoreError, SessionSupersededError
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store, grow_store
@@ -23,19 +24,12 @@ SMALL = panel_of(STUDY, "single")
 LARGER = SMALL.extended(SMALL, 9, {})
 
 
-def blocks(panel):
-    return [
-        Block(panel.name, 0, range(start, min(start + panel.block_trials, panel.n_trials)))
-        for start in range(0, panel.n_trials, panel.block_trials)
-    ]
-
-
 def grow_and_fill(url, monkeypatch):
     """Take over the store as if the lease of its session had expired, extend it, and compute all blocks again."""
     monkeypatch.setattr(lease, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = grow_store(ResultStore.open(url, session.id), session, LARGER), LARGER.panels[0]
-        for block in blocks(panel):
+        for block in iterate_blocks(panel):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
 
@@ -68,7 +62,7 @@ def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, mon
     """If another session has extended and completed a store, the first session cannot write its last block."""
     session = Session.begin(url, {})
     store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
-    *whole, last = blocks(panel)
+    *whole, last = iterate_blocks(panel)
     for block in whole:
         commit_block(store, SMALL, panel, block)
     settings = panel.settings()
@@ -116,7 +110,7 @@ def test_repeated_task_accepts_its_own_writes(memory_url):
     with Session.begin(memory_url, {}) as session:
         store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
-            commit_block(store, SMALL, panel, blocks(panel)[0])
+            commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
 
 
 @pytest.fixture
@@ -132,7 +126,7 @@ def test_number_of_requests_per_block(requests):
     with Session.begin(url, {}) as session:
         store = create_empty_store(session, SMALL, {})
         requests.clear()
-        commit_block(store, SMALL, panel, blocks(panel)[0])
+        commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
         assert requests["PUT", "chunk"] == 2  # one request for the measure `heads`, and one for the status
         assert requests["PUT", "other"] == 0
         assert requests["GET", "other"] <= 2

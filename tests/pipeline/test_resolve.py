@@ -458,14 +458,16 @@ def test_code_named_by_the_user_runs_and_becomes_known(store, study_file, trace,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["os:system", "this:s", "antigravity:x", "pip.__main__:x", "__main__:x", "a.:b"])
+@pytest.mark.parametrize(
+    "reference", ["os:system", "this:s", "antigravity:x", "cogapp.__main__:x", "__main__:x", "a.:b"]
+)
 def test_stores_cannot_import_modules(user, tmp_path, reference):
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
     before = set(sys.modules)
     for call in UNNAMED.values():
         refused(lambda call=call: call(path), reference, "which you have not run before")
     assert "this" not in set(sys.modules) - before
-    assert "pip.__main__" not in sys.modules
+    assert "cogapp.__main__" not in sys.modules
 
 
 def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import pipeline
-from pipeline.blocks.evaluate import Block
+from pipeline.blocks.division import iterate_blocks
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, UnreadableStoreError
 from pipeline.runs.verify import verify
 from pipeline.store.creation import create_empty_store, grow_store
@@ -241,10 +241,9 @@ def _run_and_stop(url, stop_at):
     session = Session.begin(url, {})
     store = create_empty_store(session, SMALL, {})
     panel = SMALL.panels[0]
-    for start in range(0, panel.n_trials, panel.block_trials):
-        trials = range(start, min(start + panel.block_trials, panel.n_trials))
+    for block in iterate_blocks(panel):
         try:
-            commit_block(store, SMALL, panel, Block("single", 0, trials))
+            commit_block(store, SMALL, panel, block)
         except SessionSupersededError:
             os._exit(77)
 
@@ -260,9 +259,8 @@ def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop
     with Session.begin(url, {}) as session:
         store = grow_store(ResultStore.open(url, session.id), session, larger)
         panel = larger.panels[0]
-        for start in range(0, panel.n_trials, panel.block_trials):
-            trials = range(start, min(start + panel.block_trials, panel.n_trials))
-            commit_block(store, larger, panel, Block("single", 0, trials))
+        for block in iterate_blocks(panel):
+            commit_block(store, larger, panel, block)
         os.kill(process.pid, signal.SIGCONT)
         process.join(60)
     assert process.exitcode == 77

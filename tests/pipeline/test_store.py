@@ -624,27 +624,6 @@ def test_missing_store_is_reported(tmp_path):
         ResultStore.open("absent")
 
 
-def other_file(path):
-    path.write_text("my notes")
-
-
-def other_folder(path):
-    path.mkdir()
-    (path / "notes.txt").write_text("my notes")
-
-
-def other_group(path):
-    zarr.create_group(path, attributes={"mine": 1})
-
-
-def other_array(path):
-    zarr.create_array(path, shape=(1,), dtype="f8")
-
-
-def other_format(path):
-    zarr.create_group(path, zarr_format=2)
-
-
 def store_of_format_1(path):
     """Write a store whose metadata have no format number or checksum."""
     spec = json.dumps({"dpstudies": "0.1.0", **STUDY.spec()})
@@ -653,19 +632,22 @@ def store_of_format_1(path):
     root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
 
 
-@pytest.mark.parametrize(
-    "make",
-    [other_file, other_folder, other_group, other_array, other_format, store_of_format_1],
-    ids=lambda make: make.__name__,
-)
-def test_other_files_are_rejected(tmp_path, make):
+OTHERS = {
+    "file": lambda path: path.write_text("my notes"),
+    "folder": lambda path: (path.mkdir(), (path / "notes.txt").write_text("my notes")),
+    "group": lambda path: zarr.create_group(path, attributes={"mine": 1}),
+    "array": lambda path: zarr.create_array(path, shape=(1,), dtype="f8"),
+    "Zarr format 2": lambda path: zarr.create_group(path, zarr_format=2),
+    "store of format 1": store_of_format_1,
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_files_are_rejected(tmp_path, kind):
     path, texts = tmp_path / "some.zarr", ["exists but is not a result store; choose another path"]
-    make(path)
-    if make is store_of_format_1:
-        texts = [
-            "has format 1, and this version reads formats 5 to 8",
-            "rerun the study with another --store",
-        ]
+    OTHERS[kind](path)
+    if kind == "store of format 1":
+        texts = ["has format 1, and this version reads formats 5 to 8", "rerun the study with another --store path"]
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
         with unchanged(tmp_path), refusal(*texts):
             attempt(path)

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import dask
@@ -368,13 +369,8 @@ def test_commands_on_tables_do_not_use_the_current_client(tmp_path, monkeypatch,
 
 
 def test_the_window_of_a_given_client_lets_an_adaptive_cluster_double():
-    class FourThreads:
-        cluster = None
-
-        def nthreads(self):
-            return {"a": 2, "b": 2}
-
-    window = execute.Window(FourThreads(), UserCluster(None))
+    four_threads = SimpleNamespace(cluster=None, nthreads=lambda: {"a": 2, "b": 2})
+    window = execute.Window(four_threads, UserCluster(None))
     window.update()
     assert (window.n_threads, window.n_tasks) == (8, 16)  # the duration of a task is unknown
     for seconds in (1e-3, 1.0, 10.0):

@@ -122,7 +122,7 @@ def test_recomputed_blocks_are_compared_in_every_trial(name, change):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("repair", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_chunk_that_is_damaged_in_one_read_only_is_not_reset(store_copy, complete_store, monkeypatch, repair):
     """No block becomes pending because one read of its chunk, such as of a failing cable, was wrong."""
     read_many, damaged = LocalFiles.read_many, set()
