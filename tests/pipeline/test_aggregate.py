@@ -9,6 +9,7 @@ from pipeline import open_results, summarise
 from pipeline.blocks.evaluate import Status
 from pipeline.results.summaries import QUANTILES, estimate_mean, estimate_quantiles
 from tests.pipeline.helpers import count_status
+from tests.pipeline.toy import STUDY
 
 N = 1001
 LEVELS = sorted(QUANTILES.values())
@@ -124,6 +125,13 @@ def test_infinite_values_are_included():
 def test_dask_equals_numpy(chunks):
     ds = dataset(bad={3: 2, 4: 0})
     xr.testing.assert_identical(summarise(ds.chunk(chunks)), summarise(ds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
+def test_dask_equals_numpy_for_a_store(complete_store, panel):
+    ds = open_results(complete_store)[panel.name].to_dataset()
+    xr.testing.assert_identical(summarise(ds), summarise(ds.load()))
 
 
 @pytest.mark.slow

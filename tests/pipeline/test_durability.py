@@ -8,6 +8,7 @@ import shutil
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import pipeline
@@ -20,6 +21,7 @@ from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.health import check_block, invalidate
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.states import block_states
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.faults.file_operations import lose_power, note_unsynced
@@ -182,6 +184,21 @@ def test_files_are_flushed_one_by_one_without_syncfs(tmp_path, monkeypatch, sync
             assert sorted(flushed) == ["a", "a/b"]
             session.files.remove(["a/b"])
         assert sorted(flushed) == ["a", "a", "a/b"]
+
+
+def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):
+    """On systems without `syncfs`, a commit flushes each file and its folder."""
+    monkeypatch.setattr("pipeline.store.files.local_files._SYNCFS", None)
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")) or fsync(descriptor)
+    )
+    study = STUDY.configure(panels=["single"])
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        compute_pending(create_empty_store(session, study, {}), study)
+    values = {str(path) for path in (tmp_path / "s.zarr/single/heads/c").rglob("*")}
+    assert values <= set(synced)
+    assert np.all(block_states(ResultStore.open(tmp_path / "s.zarr"), study.panels[0]) == 0)
 
 
 def test_failed_flush_commits_nothing(tmp_path, monkeypatch):

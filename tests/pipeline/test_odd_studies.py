@@ -73,13 +73,20 @@ PROCESSES = (
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive  # test_isolate.py has trials on worker processes that end their process or raise
-def test_statuses_on_processes(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "simulations"),
+    [
+        (("keyboard-interrupt", "fork-returns"), ()),
+        pytest.param(PROCESSES, tuple(odd_study.SIMULATIONS), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_statuses_on_processes(tmp_path, names, simulations):
     """Trials that end their process are isolated, and later blocks are computed in child processes."""
-    cases = {**{name: odd_study.CASES[name] for name in PROCESSES}, **odd_study.KILLING}
+    cases = {**{name: odd_study.CASES[name] for name in names}, **odd_study.KILLING}
     profile = write_profile(tmp_path, **LOCAL_CLUSTER, kwargs={"n_workers": 1})
-    results = run_apart(tmp_path, profile, *cases, *odd_study.SIMULATIONS)
+    results = run_apart(tmp_path, profile, *cases, *simulations)
     for name, case in cases.items():
         check_case(results, name, case)
-    for name, case in odd_study.SIMULATIONS.items():
+    for name in simulations:
+        case = odd_study.SIMULATIONS[name]
         check_case(results, name, case, case.statuses)
