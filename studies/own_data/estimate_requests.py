@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from mechanisms.core.privacy import Guarantee
-from mechanisms.inference.release_posterior import ReleasePosterior
+from mechanisms.inference.private_posterior import DrawnRelease
 from pipeline.errors import BadInputError
 from pipeline.tables.cells import Literal
 from pipeline.tables.formats import Encoder
 from studies.option_texts import find_numbers
 from studies.output import require_file
 from studies.own_data import conditions
-from studies.own_data.estimate_output import Question
+from studies.own_data.estimate_output import Question, StoredRelease, load_release
 from studies.own_data.estimates import (
     Spending,
     estimate,
@@ -27,7 +27,7 @@ from studies.own_data.estimates import (
     release_number,
 )
 from studies.own_data.option_groups import BudgetOptions, OutputOptions
-from studies.own_data.output import refuse_with_release
+from studies.own_data.output import keeping_release, refuse_with_release
 from studies.own_data.private_table import parse_markers, read_column, show_names
 from studies.own_data.spending import Account, require_losses
 
@@ -178,7 +178,9 @@ def _infer_again(options: EstimateOptions, command: str, **asked: object) -> boo
         release, **{"FILE": options.file, "--epsilon": options.epsilon, "--na": options.na}, **asked, **spent
     )
     require_file("plot", output.plot, ".svg", ".png", kept=(release,))
-    infer_again(release, command).show((), output.plot, output.json)
+    stored = load_release(release, command)
+    stored.show(output.json)
+    infer_again(stored).show((), output.plot)
     return True
 
 
@@ -204,7 +206,7 @@ def _answer(
     options: EstimateOptions,
     file: PrivateFile,
     question: Question,
-    release: Callable[[Question, Spending], ReleasePosterior],
+    release: Callable[[Question, Spending], DrawnRelease],
 ) -> None:
     """Ask, enter the release in the ledger, print the estimate, and draw it."""
     plot = options.output.plot
@@ -214,5 +216,9 @@ def _answer(
     spending = Spending(file.epsilon, account.seed, name, account.ledger, question.search)
     account.check(*map(Guarantee, spending.losses))
     account.confirm(name, Guarantee(spending.total), f"{question.rule}\n" if question.rule else "")
-    answer = estimate(question, release(question, spending))
-    answer.show(account.describe_rest(), plot, options.output.json)
+    drawn, as_json = release(question, spending), options.output.json
+    stored = StoredRelease(question, drawn.release, drawn.guarantee)
+    stored.show(as_json)
+    with keeping_release(stored.to_dict(), as_json):
+        answer = estimate(question, drawn.infer())
+    answer.show(account.describe_rest(), plot)

@@ -41,6 +41,24 @@ def print_release(
 
 
 @contextmanager
+def keeping_release(json_values: Mapping[str, Any], is_json_printed: bool) -> Iterator[None]:
+    """State how to repeat an inference that fails or is interrupted, given the printed release, which is spent.
+
+    Standard error has the release as JSON, unless standard output has.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_json_printed:
+            ERRORS.print(f"release: {json.dumps(json_values)}")
+        remedy = "the release is valid: pass its line in a file to --release FILE, which infers from it"
+        if isinstance(error, ValueError):
+            raise BadInputError(f"{error}; {remedy}") from error
+        ERRORS.print(f"dpstudies: {remedy}")
+        raise
+
+
+@contextmanager
 def reading_release(path: Path, source: str) -> Iterator[None]:
     """Raise BadInputError if a file cannot be read, or does not contain the release that a command prints."""
     try:

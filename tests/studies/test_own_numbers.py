@@ -59,7 +59,7 @@ HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "r
 def count_rows(holds, spending):
     """Return the estimate of the number of rows that satisfy a condition."""
     question = Question("count", "x")
-    return estimate(question, release_number(holds, question, spending))
+    return estimate(question, release_number(holds, question, spending).infer())
 
 
 def numbers(out):
@@ -185,6 +185,42 @@ def test_release_with_closed_standard_output_is_left_on_standard_error(command, 
         code, _, err = command(*PROPORTION, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
     Path("r.txt").write_text(err)
     assert (code, command("proportion", "--release", "r.txt")[0]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ValueError("chains are short"), 2)])
+@pytest.mark.parametrize("words", [PROPORTION, HISTOGRAM], ids=lambda words: words[0])
+def test_inference_that_ends_early_leaves_a_release_that_can_be_repeated(
+    command, file, monkeypatch, words, error, code, kind
+):
+    def end(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mechanisms.inference.private_posterior.infer_by", end)
+        *printed, err = command(*words, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
+    assert printed[0] == code
+    assert printed[1].startswith("{" if kind else "release: ")
+    assert "the release is valid: pass its line in a file to --release FILE" in err
+    Path("r.txt").write_text(printed[1] if kind else err)
+    again, out, _ = command(words[0], "--release", "r.txt")
+    assert (again, kind or printed[1] in out) == (0, kind or True)
+
+
+@pytest.mark.parametrize("name", ["count", "partition"])
+def test_error_of_the_ledger_after_the_draw_does_not_end_the_output(command, file, regression, monkeypatch, name):
+    def fail(*_):
+        raise ValueError("cannot use the ledger")
+
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"count": COUNT, "partition": partition}[name]
+    monkeypatch.setattr(LedgerFile, "describe", fail)
+    code, out, err = command(*words, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes")
+    assert (code, err) == (0, "")
+    assert "release: " in out
+    assert out.endswith(
+        "warning: the ledger l, which has this release, cannot be read; restore it before another one\n"
+    )
 
 
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
@@ -560,7 +596,7 @@ def test_undeclared_categories_and_outer_bins_keep_every_row():
     codes = encode_bins(pd.Series(["-1", "0", "9.9", "10.0", "2.5e1"], name="x"), edges)
     assert (label_bins(edges), codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
     question = Question("histogram", "x", labels=label_bins(edges))
-    found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)))
+    found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)).infer())
     assert [row[0] for row in found.rows] == list(label_bins(edges))
     assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
 
