@@ -20,6 +20,7 @@ from pipeline.errors import BadInputError
 from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
     Condition,
+    divide_range,
     encode_bins,
     encode_categories,
     label_bins,
@@ -472,6 +473,7 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
             "edges must be ascending numbers, such as 1000 or -0.5, got '40:20'",
         ),
+        ((*HISTOGRAM[:4], "--edges", "0:1e999999999"), "edges must be ascending numbers, such as 1000 or -0.5, got"),
     ],
 )
 def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file, words, message):
@@ -544,6 +546,19 @@ def test_range_of_a_histogram_has_ten_bins_of_equal_width(command, file):
     found = command(*histogram, "--range", "0:100")
     assert found == command(*histogram, "--edges", edges)
     assert list(numbers(found[1])) == ["< 0", *(f"{low} to {low + 10}" for low in range(0, 100, 10)), ">= 100"]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("1e30:1.00001e30", ["< 1.00000e+30", "1.00000e+30 to 1.000001e+30", "1.000001e+30 to 1.000002e+30"]),
+        ("1e30:2e30", ["< 1e+30", "1e+30 to 1.1e+30", "1.1e+30 to 1.2e+30"]),
+    ],
+)
+def test_long_edges_have_as_many_digits_as_distinct_labels_need(text, first):
+    labels = label_bins(divide_range(*parse_edges(text), 10))
+    assert list(labels[:3]) == first
+    assert len(set(labels)) == 12
 
 
 def test_posterior_of_a_count_equals_enumeration():
