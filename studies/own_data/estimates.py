@@ -94,7 +94,7 @@ def _stop() -> None:
 
 
 def release_mean(
-    records: np.ndarray, bounds: tuple[float, float] | None, question: Question, spending: Spending
+    records: np.ndarray, question: Question, spending: Spending, bounds: tuple[float, float] | None
 ) -> DrawnRelease:
     """Release the sums of a column whose records are clamped to bounds: public ones, or searched for."""
     if records.size < 2:

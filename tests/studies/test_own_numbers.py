@@ -488,6 +488,27 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file
     assert not Path("l").exists()
 
 
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8)])
+@pytest.mark.parametrize(
+    ("account", "message"),
+    [
+        (("--budget", 3), "--ledger must be given with --budget"),
+        (("--ledger", "l", "--budget", 0.5), "epsilon must be at most 0.5, the rest of the budget of 0.5 in the led"),
+        (("--plot", "p.gif"), "plot must be a .svg or .png file"),
+        ((), "OpenDP must be installed"),
+    ],
+)
+def test_what_is_public_is_refused_before_cells_are_read(command, file, monkeypatch, words, account, message):
+    def absent():
+        raise ModuleNotFoundError("OpenDP must be installed")
+
+    monkeypatch.setattr("studies.own_data.private_table.read_part", None)  # a call would fail with TypeError
+    monkeypatch.setattr(estimates, "require_opendp", absent if not account else lambda: None)
+    code, out, err = command(*words, "--epsilon", 1, "--yes", *account)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
 def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(command, file, regression, words):
     """Limits of numbers are checked before a table is read: a missing one is not what is refused."""
