@@ -88,7 +88,7 @@ def read_release(path: Path) -> dict[str, Any]:
 
 def refuse_with_release(release: Path | None, **others: object) -> None:
     """Raise BadInputError if options that read or spend are given with ``--release``."""
-    stated = [name for name, value in others.items() if value is not None]
+    stated = [name for name, value in others.items() if value not in (None, [])]
     if release is not None and stated:
         raise BadInputError(
             f"{' and '.join(stated)} must be omitted with --release, which contains the question, and spends nothing; "

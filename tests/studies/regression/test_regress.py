@@ -216,7 +216,16 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT, "--output", "o.txt"), "output must be a .json, .csv or .nc file"),
         ((*AT, "--level", 1), "level must be in (0, 1) and not round to 1, got 1.0"),
         ((*AT,), "a release must be confirmed, but there is no terminal to ask; pass --yes"),
-        (("--release", "r.txt"), "a table, --seed and --ledger must be omitted with --release"),
+        (("--release", "r.txt"), "TABLE must be omitted with --release, which contains the question"),
+        (
+            (*AT, "--release", "r.txt", "--seed", 1, "--ledger", "l", "--budget", 3, "--delta", 1e-6),
+            "TABLE and --target and --features and --epsilon and --delta and --range and --ledger and --budget and "
+            "--seed must be omitted with --release",
+        ),
+        (
+            ("--release", "r.txt", "--levels", "a=b,c", "--guess", "a=0:1", "--na", "x", "--missing", "drop"),
+            "TABLE and --na and --levels and --guess and --missing must be omitted with --release",
+        ),
         (("--target", "y"), "a table, --target and --epsilon must be given"),
     ],
 )
