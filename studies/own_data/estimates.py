@@ -19,12 +19,12 @@ from mechanisms import LedgerFile, publish_bounds
 from mechanisms.inference.private_posterior import DrawnRelease, release_records
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
-from mechanisms.release import require_opendp
+from mechanisms.release import LedgerError, require_opendp
 from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 from studies.output import format_numbers
 from studies.own_data.conditions import OTHER
 from studies.own_data.estimate_output import Estimate, Question, StoredRelease
-from studies.own_data.output import warn_near_end
+from studies.own_data.output import print_range, warn_near_end
 from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
@@ -79,6 +79,7 @@ class Spending:
                 f"no range was found with --bounds-epsilon {self.search:g}, and no mean was released; {spent}; "
                 "increase --bounds-epsilon, or give --range LOW:HIGH"
             )
+        print_range(*bounds, self.search, self.seed is not None)
         return bounds
 
     def _labelled(self, name: str) -> LedgerFile | None:
@@ -100,8 +101,14 @@ def release_mean(
     if records.size < 2:
         raise BadInputError(f"a mean must have at least 2 rows, got {records.size}; use count or a larger table")
     model = {"family": "normal-unknown-variance", "outside": "clamp"}
-    bounds = spending.find_range(records, **model) if bounds is None else bounds
-    return spending.release(records, bounds=bounds, **model)
+    if bounds is not None:
+        return spending.release(records, bounds=bounds, **model)
+    bounds = spending.find_range(records, **model)
+    try:
+        return spending.release(records, bounds=bounds, **model)
+    except BadInputError as error:
+        reason = error.__cause__.reason if isinstance(error.__cause__, LedgerError) else error
+        raise BadInputError(f"{reason}; no mean was released, but the range is, which is printed above") from error
 
 
 def release_number(holds: np.ndarray, question: Question, spending: Spending) -> DrawnRelease:

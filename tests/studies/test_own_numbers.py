@@ -93,6 +93,8 @@ def test_search_for_the_range_is_entered_before_the_mean_and_counts_in_the_guara
     assert (code, err) == (0, "")
     assert "guarantee: 10-DP (proved), of which 8 for the range\n" in out
     assert out.endswith("ledger: l, 0 of the budget left\n")
+    low, high = re.match(r"released range: (\S+) to (\S+), found with --bounds-epsilon 8; --range \1:\2 ", out).groups()
+    assert f"range: values outside {float(low):,g} to {float(high):,g} count as" in out
     entries = [json.loads(line) for line in Path("l").read_text().splitlines()]
     named = [("range for the mean of income from people.csv", 8), ("mean of income from people.csv", 2)]
     assert [(entry["release"], entry["epsilon"]) for entry in entries[1:]] == named
@@ -107,6 +109,24 @@ def test_failed_search_spends_its_loss_only(command, file, monkeypatch):
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "no range was found with --bounds-epsilon 8, and no mean was released; 8 is spent on it" in err
     assert LedgerFile("l").check().epsilon == 2
+
+
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+def test_found_range_is_printed_before_the_mean_which_another_release_may_prevent(command, file, monkeypatch, kind):
+    """The other release enters the ledger while the range is searched for."""
+
+    def publish(records, epsilon, seed, ledger):
+        ledger.spend(Guarantee(epsilon), "range")
+        ledger.spend(Guarantee(2), "of another process")
+        return 0.0, 2.0**18
+
+    monkeypatch.setattr(estimates, "publish_bounds", publish)
+    code, out, err = command(*AUTO, 8, "--epsilon", 2, "--ledger", "l", "--budget", 10, "--yes", *kind)
+    line, _, err = f"{err if kind else out + err}".partition("\n")
+    assert (code, line.split(",")[0], err.count("\n")) == (2, "released range: 0.0 to 262144.0", 1)
+    assert not kind or not out
+    assert "the budget of 10 in the ledger l is spent, got a loss of 2; no mean was released, but the range is" in err
+    assert "nothing was released" not in err
 
 
 def test_mean_that_cannot_be_released_is_refused_before_the_search(command, file):
