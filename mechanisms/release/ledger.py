@@ -263,7 +263,8 @@ def _as_loss(budget: BudgetLike) -> Loss:
     """Return a valid budget; floats are the decimal numbers that they print as, which the file contains."""
     parts = budget.split(":") if isinstance(budget, str) else budget if isinstance(budget, tuple) else (budget,)
     try:
-        if len(parts) > 2 or not all(isinstance(part, str | Decimal) or is_real(part) for part in parts):
+        is_number = all(isinstance(part, str | Decimal) or is_real(part) for part in parts)
+        if len(parts) > 2 or not is_number or any("_" in part for part in parts if isinstance(part, str)):
             raise ValueError
         epsilon, *rest = (Decimal(repr(float(part))) for part in parts)
         delta = rest[0] if rest else Decimal()

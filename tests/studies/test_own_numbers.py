@@ -54,6 +54,7 @@ AUTO = (*MEAN[:4], "--range", "auto", "--bounds-epsilon")
 LEDGER = ("--ledger", "l", "--budget", "3", "--yes")
 COUNT = ("count", "people.csv", "--where", "age>=65")
 PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
+PARTITION = ("partition", "people.csv", "--target=age", "--coefficient=income", "--partitions=9", "--cutoffs=1")
 HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
 
 
@@ -492,6 +493,14 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
         (
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
             "edges must be ascending numbers, such as 1000 or -0.5, got '40:20'",
+        ),
+        ((*MEAN[:4], "--range", "0:2_0", "--yes"), "range must be LOW:HIGH with LOW < HIGH and a finite width, in num"),
+        ((*MEAN, "--ledger", "l", "--budget", "3_0", "--yes"), "budget must be a number > 0, got '3_0'"),
+        ((*AUTO, "2_0", "--yes"), "--bounds-epsilon must be a number, got '2_0'; see 'dpstudies mean --help'"),
+        ((*MEAN, "--seed", "1_0"), "--seed must be an integer, got '1_0'; see 'dpstudies mean --help'"),
+        (
+            (*PARTITION, "--prior", "zellner:1_0"),
+            "got zellner:1_0: a number has no underscores",
         ),
         ((*HISTOGRAM[:4], "--edges", "0:1e999999999"), "edges must be ascending numbers, such as 1000 or -0.5, got"),
     ],

@@ -192,6 +192,8 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT[:-1], 0), "epsilon must be a finite number > 0, got 0"),
         ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got expected intervals with"),
         ((*ALONE, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
+        ((*ALONE, "--range", "a=1:1_1"), "range must have the form COLUMN=LOW:HIGH"),
+        ((*AT[:-1], "1_0"), "--epsilon must be a number, got '1_0'; see 'dpstudies regress --help'"),
         ((*ALONE, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
         ((*AT, "--features", "a,b,kind"), "if it is text, give its public levels, --levels kind=A,B"),
         ((*AT, "--levels", "kind=s,t"), "got kind; name a column of --features once"),
