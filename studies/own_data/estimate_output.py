@@ -83,7 +83,7 @@ class StoredRelease:
     def show(self, as_json: bool) -> None:
         """Print the release, as text or as JSON."""
         noise = self.release.model.noise
-        print_release(self.statistics.items(), f"{noise.name} of scale {noise.scale:.4g}", as_json, self.to_dict())
+        print_release(self.statistics.items(), f"{noise.name} of scale {float(noise.scale)!r}", as_json, self.to_dict())
 
 
 Row = tuple[str, float, float, float]

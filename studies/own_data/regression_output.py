@@ -63,7 +63,7 @@ class StoredRelease:
             for k, other in enumerate(names)
             if j <= k
         ]
-        print_release([*sums, *products], f"{noise.name} of scale {noise.scale:.4g}", as_json, self.to_dict())
+        print_release([*sums, *products], f"{noise.name} of scale {float(noise.scale)!r}", as_json, self.to_dict())
 
 
 def load_release(path: Path) -> StoredRelease:

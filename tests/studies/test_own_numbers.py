@@ -170,7 +170,7 @@ def regression(tmp_path):
 def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, file, regression, name):
     partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
     words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": partition}
-    words = (*words[name], "--epsilon", 4) if name in words else (*regression[:-1], 4)
+    words = (*words[name], "--epsilon", 3.3) if name in words else (*regression[:-1], 3.3)
     shown = {}
     for kind in ((), ("--json",)):
         code, *shown[kind] = command(*words, "--seed", 1, *kind)
@@ -183,6 +183,8 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     assert {"noise", "guarantee", "n"} <= json.loads(as_json).keys()
     printed = re.findall(r" (-?\d[\d.e+-]*)(?=[,;])", text.partition("; noise")[0] + ";")
     assert all(number.removesuffix(".0") in as_json for number in printed)  # no digit is omitted
+    scales = [] if name == "partition" else [json.loads(as_json)["noise"]["scale"]]
+    assert list(map(float, re.findall(r"; noise: laplace of scale (\S+)$", text))) == scales
     assert out.replace(f"{text}\n", "") == other
     after = out.partition(text)[2]
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
