@@ -206,7 +206,7 @@ def _answer(
     read: Callable[[], np.ndarray],
     release: Callable[[np.ndarray, Question, Spending], DrawnRelease],
 ) -> None:
-    """Check what is public, read the records, ask, enter the release in the ledger, and print it and the estimate."""
+    """Check public options, read the records, ask, enter the release in the ledger, and print it and the estimate."""
     plot = options.output.plot
     require_file("plot", plot, ".svg", ".png", kept=(file.path, options.budget.ledger))
     account = Account.open(options.budget)

@@ -529,7 +529,7 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(command, file
         ((), "OpenDP must be installed"),
     ],
 )
-def test_what_is_public_is_refused_before_cells_are_read(command, file, monkeypatch, words, account, message):
+def test_public_options_are_refused_before_cells_are_read(command, file, monkeypatch, words, account, message):
     def absent():
         raise ModuleNotFoundError("OpenDP must be installed")
 
