@@ -43,6 +43,7 @@ from studies.commands import (
     verifying,
 )
 from studies.commands.help import HeadedGroup
+from studies.commands.options import with_plain_numbers
 from studies.output import ERRORS, OUTPUT, OutputError, fail, guarded_streams, say
 
 
@@ -116,7 +117,7 @@ for command in (
     regressing.regress,
     regressing.partition,
 ):
-    app.command()(command)
+    app.command()(with_plain_numbers(command))
 app.command("summarize", hidden=True)(summaries.summarise)
 
 

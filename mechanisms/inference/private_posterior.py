@@ -8,7 +8,7 @@ are exact where they are affordable, otherwise from a sampler of the exact model
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from warnings import warn
 
@@ -239,6 +239,37 @@ def private_posterior(
     >>> print(f"{rehearsal.mean():.4f} ± {rehearsal.std():.4f}", rehearsal.guarantee)
     0.9197 ± 0.5669 None
     """
+    drawn = release_records(
+        records, family, prior, epsilon, n=n, variance=variance, bounds=bounds, outside=outside,
+        parameter_range=parameter_range, rehearsal_seed=rehearsal_seed, ledger=ledger, before_release=before_release,
+    )  # fmt: skip
+    return drawn.infer()
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnRelease:
+    """Release of private records whose posterior has not been computed; all attributes are public."""
+
+    release: SumRelease
+    guarantee: Guarantee | None  # None for a rehearsal
+    prior: ArrayLike
+    choice: Choice
+    rng: np.random.Generator
+    n_draws: int  # per chain of a sampler
+
+    def infer(self) -> ReleasePosterior:
+        """Return the posterior given the release."""
+        posterior = infer_by(self.choice, self.release, self.prior, self.rng, self.n_draws)
+        return replace(posterior, guarantee=self.guarantee)
+
+
+def release_records(
+    records: ArrayLike, family: Family | str, prior: ArrayLike | None = None, epsilon: float | None = None, *,
+    n: int | None = None, variance: float | None = None, bounds: Bounds | None = None,
+    outside: Literal["drop", "clamp"] = "drop", parameter_range: tuple[Any, Any] | None = None,
+    rehearsal_seed: int | None = None, ledger: LedgerLike | None = None, before_release: Hook | None = None,
+) -> DrawnRelease:  # fmt: skip
+    """Return the release of `private_posterior`, after all checks that its posterior can be computed."""
     entry = find_entry(MODELS, family, "family")
     loss = validate_epsilon(epsilon)  # type: ignore[arg-type]  # raises an error for None
     release = check_release(Guarantee(loss), "private_posterior", rehearsal_seed, ledger, before_release)
@@ -259,7 +290,7 @@ def private_posterior(
     rng = release.generator("private_posterior") if isinstance(release, Rehearsal) else np.random.default_rng()
     published = release_sums(model, data, loss, release)
     public = SumRelease(published.noisy, replace(model, noise=Noise("laplace", published.noise_scale)))
-    return replace(infer_by(choice, public, prior, rng, n_draws), guarantee=published.guarantee)
+    return DrawnRelease(public, published.guarantee, prior, choice, rng, n_draws)
 
 
 def _require_variance(family: Family, variance: float | None) -> float:

@@ -15,12 +15,13 @@ from mechanisms.release.entry import (
     open_ledger,
     require_opendp,
 )
-from mechanisms.release.ledger import LedgerFile, Loss
+from mechanisms.release.ledger import LedgerError, LedgerFile, Loss
 
 __all__ = [
     "CheckedRelease",
     "ExactNoise",
     "Hook",
+    "LedgerError",
     "LedgerFile",
     "LedgerLike",
     "Loss",

@@ -50,6 +50,14 @@ class Loss(NamedTuple):
         return f"{float(self.epsilon):g}" + (f" and a delta of {float(self.delta):g}" if self.delta else "")
 
 
+class LedgerError(ValueError):
+    """Refusal of a release; `reason` omits that nothing was released, for callers with an earlier release."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; nothing was released{remedy}")
+        self.reason = reason
+
+
 BudgetLike = Loss | float | str | Decimal | tuple[float | str | Decimal, float | str | Decimal]
 """Budget of ε as a number, with a budget of δ as a pair, or either as text, ``3`` or ``3:1e-6``."""
 
@@ -231,23 +239,23 @@ class LedgerFile:
         after = _add([spent, asked])
         for name, total, used, wish, used_after in zip(Loss._fields, budget, spent, asked, after, strict=True):
             if name == "epsilon" and used >= total and wish:
-                raise ValueError(
-                    f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of "
-                    f"{float(wish):g}; nothing was released{remedy}"
+                reason = (
+                    f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of {float(wish):g}"
                 )
+                raise LedgerError(reason, remedy)
             if used_after > total:
                 if name == "delta":
                     remedy += "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
-                raise ValueError(
+                raise LedgerError(
                     f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
-                    f"the ledger {self.path}, got {float(wish):g}; nothing was released{remedy}"
+                    f"the ledger {self.path}, got {float(wish):g}",
+                    remedy,
                 )
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), complete_lines, budget
 
-    def _unusable(self, error: OSError) -> ValueError:
-        return ValueError(
-            f"cannot use the ledger {self.path}: {error.strerror}; nothing was released; choose a file that can be "
-            "written"
+    def _unusable(self, error: OSError) -> LedgerError:
+        return LedgerError(
+            f"cannot use the ledger {self.path}: {error.strerror}", "; choose a file that can be written"
         )
 
 
@@ -255,7 +263,8 @@ def _as_loss(budget: BudgetLike) -> Loss:
     """Return a valid budget; floats are the decimal numbers that they print as, which the file contains."""
     parts = budget.split(":") if isinstance(budget, str) else budget if isinstance(budget, tuple) else (budget,)
     try:
-        if len(parts) > 2 or not all(isinstance(part, str | Decimal) or is_real(part) for part in parts):
+        is_number = all(isinstance(part, str | Decimal) or is_real(part) for part in parts)
+        if len(parts) > 2 or not is_number or any("_" in part for part in parts if isinstance(part, str)):
             raise ValueError
         epsilon, *rest = (Decimal(repr(float(part))) for part in parts)
         delta = rest[0] if rest else Decimal()

@@ -44,7 +44,7 @@ def _cast(kind: Kind, value: Any) -> Value:
         if not vector:
             raise ValueError
         return vector
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):  # Python accepts 2_0 as 20
         raise ValueError
     if kind == "int":
         integer = int(value)

@@ -24,6 +24,7 @@ import csv
 import errno
 import gzip
 import io
+import itertools
 import math
 import os
 import re
@@ -492,6 +493,9 @@ class CsvSource:
             text = file.read(n_bytes)
         if b"\0" in text:
             raise ValueError("zero bytes end the text of a cell in some versions of pandas")
+        surplus = _find_surplus(text, len(self.columns))
+        if surplus is not None:
+            raise CellError(self.columns[-1], surplus, "followed by no further field")
         frame = None if columns.markers else self._parse_fast(text, columns)
         parsed = () if frame is None else columns.numbers
         frame = self._parse(text, columns, columns.names) if frame is None else frame
@@ -522,14 +526,12 @@ class CsvSource:
 
     def _parse(self, text: bytes, columns: Columns, texts: Collection[str]) -> pd.DataFrame:
         """Parse columns of lines as text or as 64-bit floats, with missing values only for empty fields."""
-        width = len(self.columns)
         indices = {name: str(self.columns.index(name)) for name in columns.names}
-        surplus = str(width)  # of lines with too many fields, such as decimal commas, which would shift values
-        types = {surplus: str, **{indices[name]: str if name in texts else np.float64 for name in columns.names}}
-        head = ",".join(map(str, range(width + 1))).encode() + b"\n"
+        types = {indices[name]: str if name in texts else np.float64 for name in columns.names}
+        head = ",".join(map(str, range(len(self.columns)))).encode() + b"\n"
         frame = pd.read_csv(
             io.BytesIO(head + text),
-            usecols=[*indices.values(), surplus],
+            usecols=[*indices.values()],
             dtype=types,
             index_col=False,
             skipinitialspace=True,
@@ -539,9 +541,6 @@ class CsvSource:
             low_memory=False,
             **_EXACT,
         )
-        too_many = frame[surplus].notna().to_numpy()
-        if too_many.any():
-            raise CellError(self.columns[-1], int(too_many.argmax()), "followed by no further field")
         return frame[list(indices.values())].set_axis(list(indices), axis=1)
 
 
@@ -553,8 +552,21 @@ def _count_rows(text: bytes, file: BinaryIO) -> tuple[int, int]:
         if not more or len(text) > _LONGEST_ROW:
             raise ValueError("quotes must be paired")
         text += more
-    outside = _QUOTED.sub(b"", text) if b'"' in text else text
-    return outside.count(b"\n") + (not text.endswith(b"\n")), len(text)
+    return _without_quoted(text).count(b"\n") + (not text.endswith(b"\n")), len(text)
+
+
+def _find_surplus(text: bytes, width: int) -> int | None:
+    """Return the index of the first row with more fields than columns, such as one with a decimal comma, or None.
+
+    Pandas ignores further fields. Empty ones count, as after the last separator of ``7,1234,56,``.
+    """
+    n_separators = map(bytes.count, io.BytesIO(_without_quoted(text)), itertools.repeat(b","))
+    return next((row for row, n in enumerate(n_separators) if n >= width), None)
+
+
+def _without_quoted(text: bytes) -> bytes:
+    """Return text, from the start of a row on, without fields in quotes, whose separators and line ends are text."""
+    return _QUOTED.sub(b"", text) if b'"' in text else text
 
 
 def _ends_in_quotes(text: bytes) -> bool:

@@ -1,10 +1,12 @@
 """Options that the commands share, as types of their parameters, and the values that their texts stand for."""
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -38,6 +40,28 @@ def option(*words: str, **more: Any) -> Any:
     flags = [name for name in names if name.startswith("--")]
     metavar = next((name for name in names if name not in flags), None)
     return typer.Option(*flags, metavar=metavar, help=text, **more)
+
+
+def with_plain_numbers(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command whose options of numbers refuse underscores, which Python accepts: 2_0 is 20."""
+    for parameter in inspect.signature(command).parameters.values():
+        kinds, *notes = get_args(parameter.annotation) or (parameter.annotation,)
+        for kind in {int, float} & {kinds, *get_args(kinds)}:
+            for note in notes:
+                note.parser = partial(_parse_number, kind)
+    return command
+
+
+def _parse_number(kind: type[int] | type[float], value: Any) -> int | float:
+    """Return a number as Typer does; raise the error of other text for underscores."""
+    from pydantic import TypeAdapter, ValidationError  # of Typer, which imports it late
+    from pydantic_core import PydanticKnownError
+
+    is_plain = not (isinstance(value, str) and "_" in value)
+    try:
+        return TypeAdapter(kind).validate_python(value if is_plain else "")
+    except ValidationError as error:
+        raise PydanticKnownError(error.errors()[0]["type"]) from None  # type: ignore[arg-type]
 
 
 def argument(metavar: str, text: str, complete: Callable[[str], list[str]] | None = None, **more: Any) -> Any:

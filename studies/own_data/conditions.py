@@ -124,10 +124,15 @@ def encode_categories(words: pd.Series, literals: Sequence[Literal]) -> np.ndarr
 def parse_edges(given: str) -> tuple[Decimal, ...]:
     """Return the ascending edges E1:E2:… of bins as exact numbers."""
     edges = tuple(parse_decimal(word.strip()) for word in given.split(":"))
-    finite = [edge for edge in edges if edge is not None and edge.is_finite()]
+    finite = [edge for edge in edges if edge is not None and _is_usual(edge)]
     if len(finite) < len(edges) or not all(a < b for a, b in itertools.pairwise(finite)):
         raise BadInputError(f"edges must be ascending numbers, such as 1000 or -0.5, got {given!r}; e.g. 0:20:40")
     return tuple(finite)
+
+
+def _is_usual(edge: Decimal) -> bool:
+    """Return True for a number between those of doubles with at most 300 digits, so that arithmetic is exact."""
+    return edge.is_finite() and (not edge or abs(edge.adjusted()) < 330) and len(edge.as_tuple().digits) <= 300
 
 
 def divide_range(low: Decimal, high: Decimal, n_bins: int) -> tuple[Decimal, ...]:
@@ -138,7 +143,7 @@ def divide_range(low: Decimal, high: Decimal, n_bins: int) -> tuple[Decimal, ...
 
 def label_bins(edges: Sequence[Decimal]) -> tuple[str, ...]:
     """Return the labels of the bins [a, b) between edges; both outer bins are unbounded."""
-    shown = [_format_edge(edge) for edge in edges]
+    shown = _format_edges(edges)
     inner = (f"{low} to {high}" for low, high in itertools.pairwise(shown))
     return (f"< {shown[0]}", *inner, f">= {shown[-1]}")
 
@@ -153,6 +158,11 @@ def encode_bins(words: pd.Series, edges: Sequence[Decimal]) -> np.ndarray:
     return encode_numbers(words, find)
 
 
-def _format_edge(edge: Decimal) -> str:
-    text = f"{edge.normalize(_EXACT):,f}"
-    return text if len(text) <= _LONGEST else f"{edge:,.6g}"
+def _format_edges(edges: Sequence[Decimal]) -> list[str]:
+    """Return distinct texts of edges: all digits, or, of long ones, at least 6 significant digits."""
+    exact = {edge: f"{edge.normalize(_EXACT):,f}" for edge in edges}
+    rounded = (
+        [text if len(text) <= _LONGEST else f"{edge:,.{n_digits}g}" for edge, text in exact.items()]
+        for n_digits in itertools.count(6)
+    )
+    return next(texts for texts in rounded if len(set(texts)) == len(edges))

@@ -43,6 +43,48 @@ class Question:
         """Hyperparameters of the prior; None for the default prior of records of unknown variance."""
         return {"mean": None, "histogram": (1.0,) * len(self.labels)}.get(self.command, (1.0, 1.0))
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the released statistics."""
+        if self.command == "mean":
+            return ("sum of scaled values", "sum of their squares")
+        if self.command == "histogram":
+            return tuple(f"rows of {label}" for label in self.labels)
+        return (f"rows with {self.subject}",)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRelease:
+    """Release with the question that it answers, and its guarantee, None for a rehearsal; all of it is public."""
+
+    question: Question
+    release: SumRelease
+    guarantee: Guarantee | None
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """Released statistics by name."""
+        return dict(zip(self.question.statistics, np.asarray(self.release.noisy_statistics).tolist(), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the release as values for JSON, from which `load_release` restores it."""
+        model = self.release.model
+        return {
+            "question": asdict(self.question),
+            "family": model.family,
+            "n": model.n,
+            "bounds": model.bounds,
+            "outside": model.outside,
+            "noise": asdict(model.noise),
+            "guarantee": guarantee_values(self.guarantee),
+            "statistics": self.statistics,
+        }
+
+    def show(self, as_json: bool) -> None:
+        """Print the release, as text or as JSON."""
+        noise = self.release.model.noise
+        print_release(self.statistics.items(), f"{noise.name} of scale {float(noise.scale)!r}", as_json, self.to_dict())
+
 
 Row = tuple[str, float, float, float]
 """Label, posterior median, or mean of shares, which add up to 1, and ends of the interval."""
@@ -59,7 +101,6 @@ class Estimate:
     notes: tuple[str, ...]  # assumptions that a reader needs
     edges: np.ndarray  # of the cells of `density`, shape (c + 1,); empty for categories
     density: np.ndarray  # posterior probability per unit in each cell, shape (c,)
-    statistics: tuple[str, ...]  # names of the released statistics
 
     def formatted(self) -> list[tuple[str, ...]]:
         """Return the rows as text, with two digits of the width of the narrowest interval, or as numbers of rows."""
@@ -68,34 +109,14 @@ class Estimate:
         width = min(high - low for _, _, low, high in self.rows)
         return [(label, *format_numbers(values, width)) for label, *values in self.rows]
 
-    def show(self, account_lines: Sequence[str], plot: Path | None, as_json: bool) -> None:
-        """Print the release, the estimate and its assumptions, and draw it."""
-        self._print_release(as_json)
+    def show(self, account_lines: Sequence[str], plot: Path | None) -> None:
+        """Print the estimate and its assumptions, and draw it; the release is printed before."""
         estimate = "median" if self.edges.size else "mean"
         print_table((self.title, estimate, "95 % from", "to"), self.formatted())
         for line in (*self._guarantee_lines(), *self.notes, *self._method_lines(), *account_lines):
             say(line)
         if plot is not None:
             write_plot(plot, self.specify())
-
-    def _print_release(self, as_json: bool) -> None:
-        posterior = self.posterior
-        model = posterior.model
-        assert isinstance(model, ReleaseModel)
-        assert not isinstance(posterior.guarantee, ConcentratedGuarantee)
-        released = posterior.release.tolist()
-        json_values = {
-            "question": asdict(self.question),
-            "family": model.family,
-            "n": model.n,
-            "bounds": model.bounds,
-            "outside": model.outside,
-            "noise": asdict(model.noise),
-            "guarantee": guarantee_values(posterior.guarantee),
-            "statistics": dict(zip(self.statistics, released, strict=True)),
-        }
-        noise = f"{model.noise.name} of scale {model.noise.scale:.4g}"
-        print_release(zip(self.statistics, released, strict=True), noise, as_json, json_values)
 
     def _guarantee_lines(self) -> list[str]:
         """Return the lines on the guarantee of all releases of the command."""
@@ -141,8 +162,8 @@ class Estimate:
         return {"title": title, "width": 400, "height": 250, "data": {"values": values}, "layer": layers}
 
 
-def load_release(path: Path, command: str) -> tuple[Question, SumRelease, Guarantee | None]:
-    """Return the question, the release and its guarantee, None for a rehearsal, of a file with a printed release.
+def load_release(path: Path, command: str) -> StoredRelease:
+    """Return the release in a file with what a command prints.
 
     The file contains what the command prints with ``--json``; the text may stand after ``release:``.
     """
@@ -164,4 +185,4 @@ def load_release(path: Path, command: str) -> tuple[Question, SumRelease, Guaran
             f"{path} must contain a release of {command}, got one of {question.command}; pass it to dpstudies "
             f"{question.command} --release"
         )
-    return question, release, stated
+    return StoredRelease(question, release, stated)

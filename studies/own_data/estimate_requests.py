@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from mechanisms.core.privacy import Guarantee
-from mechanisms.inference.release_posterior import ReleasePosterior
+from mechanisms.inference.private_posterior import DrawnRelease
 from pipeline.errors import BadInputError
 from pipeline.tables.cells import Literal
 from pipeline.tables.formats import Encoder
 from studies.option_texts import find_numbers
 from studies.output import require_file
 from studies.own_data import conditions
-from studies.own_data.estimate_output import Question
+from studies.own_data.estimate_output import Question, StoredRelease, load_release
 from studies.own_data.estimates import (
     Spending,
     estimate,
@@ -27,7 +27,7 @@ from studies.own_data.estimates import (
     release_number,
 )
 from studies.own_data.option_groups import BudgetOptions, OutputOptions
-from studies.own_data.output import refuse_with_release
+from studies.own_data.output import keeping_release, refuse_with_release
 from studies.own_data.private_table import parse_markers, read_column, show_names
 from studies.own_data.spending import Account, require_losses
 
@@ -83,9 +83,8 @@ def answer_mean(
         )
     require_losses(epsilon, bounds_epsilon)
     bounds = None if limits == "auto" else _parse_range(limits)
-    records = file.read(column)
     question = Question("mean", column, unit, search=bounds_epsilon)
-    _answer(options, file, question, partial(release_mean, records, bounds))
+    _answer(options, file, question, partial(file.read, column), partial(release_mean, bounds=bounds))
 
 
 def answer_proportion(options: EstimateOptions, where: str | None, levels: str | None) -> None:
@@ -132,10 +131,8 @@ def answer_histogram(
         bins = conditions.parse_edges(edges) if edges is not None else _divide_range(limits or "")
         labels = conditions.label_bins(bins)
         encode = partial(conditions.encode_bins, edges=bins)
-    codes = file.read(column, encode).astype(np.int64)
-    _answer(
-        options, file, Question("histogram", column, labels=tuple(labels), rule=rule), partial(release_histogram, codes)
-    )
+    question = Question("histogram", column, labels=tuple(labels), rule=rule)
+    _answer(options, file, question, lambda: file.read(column, encode).astype(np.int64), release_histogram)
 
 
 def _answer_condition(options: EstimateOptions, command: str, where: str | None, levels: str | None) -> None:
@@ -145,13 +142,13 @@ def _answer_condition(options: EstimateOptions, command: str, where: str | None,
     condition = conditions.Condition.parse(where, file.path)
     if levels is not None:
         condition.require_level(conditions.parse_categories("levels", levels))
-    holds = file.read(condition.column, condition.encode) > 0.0
     rule = f"condition: {condition}; whether such cells exist is not checked, which would need a release"
     if levels is not None:
         rule = f"condition: {condition}; public levels: {levels}"
     elif not condition.is_ordered:
         rule += "; --levels A,B checks it against public ones"
-    _answer(options, file, Question(command, where, rule=rule), partial(release_number, holds))
+    question = Question(command, where, rule=rule)
+    _answer(options, file, question, lambda: file.read(condition.column, condition.encode) > 0.0, release_number)
 
 
 def _require(options: EstimateOptions, command: str, **subject: str | None) -> tuple[PrivateFile, str]:
@@ -178,7 +175,9 @@ def _infer_again(options: EstimateOptions, command: str, **asked: object) -> boo
         release, **{"FILE": options.file, "--epsilon": options.epsilon, "--na": options.na}, **asked, **spent
     )
     require_file("plot", output.plot, ".svg", ".png", kept=(release,))
-    infer_again(release, command).show((), output.plot, output.json)
+    stored = load_release(release, command)
+    stored.show(output.json)
+    infer_again(stored).show((), output.plot)
     return True
 
 
@@ -204,15 +203,21 @@ def _answer(
     options: EstimateOptions,
     file: PrivateFile,
     question: Question,
-    release: Callable[[Question, Spending], ReleasePosterior],
+    read: Callable[[], np.ndarray],
+    release: Callable[[np.ndarray, Question, Spending], DrawnRelease],
 ) -> None:
-    """Ask, enter the release in the ledger, print the estimate, and draw it."""
+    """Check public options, read the records, ask, enter the release in the ledger, and print it and the estimate."""
     plot = options.output.plot
     require_file("plot", plot, ".svg", ".png", kept=(file.path, options.budget.ledger))
     account = Account.open(options.budget)
     name = f"{question.command} of {question.subject} from {file.path}"
     spending = Spending(file.epsilon, account.seed, name, account.ledger, question.search)
     account.check(*map(Guarantee, spending.losses))
+    records = read()
     account.confirm(name, Guarantee(spending.total), f"{question.rule}\n" if question.rule else "")
-    answer = estimate(question, release(question, spending))
-    answer.show(account.describe_rest(), plot, options.output.json)
+    drawn, as_json = release(records, question, spending), options.output.json
+    stored = StoredRelease(question, drawn.release, drawn.guarantee)
+    stored.show(as_json)
+    with keeping_release(stored.to_dict(), as_json):
+        answer = estimate(question, drawn.infer())
+    answer.show(account.describe_rest(), plot)

@@ -1,7 +1,7 @@
 """Estimates from private records for the commands ``mean``, ``proportion``, ``histogram`` and ``count``.
 
-Each releases noisy sums by `mechanisms.private_posterior`, and reads the posterior median and the 95 % interval, whose
-ends are quantiles, off the posterior; shares have means, which add up to 1. Means, probabilities and shares are
+Each releases noisy sums as `mechanisms.private_posterior` does, and reads the posterior median and the 95 % interval,
+whose ends are quantiles, off the posterior; shares have means, which add up to 1. Means, probabilities and shares are
 parameters of the distribution from which the rows are independent draws, so that their intervals contain the
 uncertainty of sampling. A count is that of the rows of the file: given a release y with Laplace noise of scale b, and c
 ~ U{0, …, n}, its posterior is Pr[c | y] ∝ exp(−|y − c|/b).
@@ -11,20 +11,20 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mechanisms import LedgerFile, private_posterior, publish_bounds
+from mechanisms import LedgerFile, publish_bounds
+from mechanisms.inference.private_posterior import DrawnRelease, release_records
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
-from mechanisms.release import require_opendp
+from mechanisms.release import LedgerError, require_opendp
 from pipeline.errors import BadInputError, ExecutionError, as_bad_input
 from studies.output import format_numbers
 from studies.own_data.conditions import OTHER
-from studies.own_data.estimate_output import Estimate, Question, load_release
-from studies.own_data.output import warn_near_end
+from studies.own_data.estimate_output import Estimate, Question, StoredRelease
+from studies.own_data.output import print_range, warn_near_end
 from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
@@ -58,20 +58,18 @@ class Spending:
         """Sum of the losses, added as decimal numbers."""
         return add_losses(*self.losses)
 
-    def posterior(self, records: Any, family: str, prior: Any = None, **options: Any) -> ReleasePosterior:
-        """Return the posterior of a release; see `mechanisms.private_posterior`."""
+    def release(self, records: Any, family: str, prior: Any = None, **options: Any) -> DrawnRelease:
+        """Return the release of a posterior; see `mechanisms.private_posterior`."""
         entered = {"ledger": self._labelled(self.name)}
         with as_bad_input():
-            return private_posterior(
-                records, family, prior, self.epsilon, rehearsal_seed=self.seed, **entered | options
-            )
+            return release_records(records, family, prior, self.epsilon, rehearsal_seed=self.seed, **entered | options)
 
     def find_range(self, records: np.ndarray, **model: Any) -> tuple[float, float]:
         """Release bounds of records, after a check that the release of a posterior with these options is valid."""
         assert self.search is not None
         if self.seed is None:
             with suppress(_ValidError):
-                self.posterior(records, bounds=(0.0, 1.0), ledger=None, before_release=_stop, **model)
+                self.release(records, bounds=(0.0, 1.0), ledger=None, before_release=_stop, **model)
         with as_bad_input():
             ledger = self._labelled(f"range for the {self.name}")
             bounds = publish_bounds(records, self.search, self.seed, ledger=ledger)
@@ -81,6 +79,7 @@ class Spending:
                 f"no range was found with --bounds-epsilon {self.search:g}, and no mean was released; {spent}; "
                 "increase --bounds-epsilon, or give --range LOW:HIGH"
             )
+        print_range(*bounds, self.search, self.seed is not None)
         return bounds
 
     def _labelled(self, name: str) -> LedgerFile | None:
@@ -96,33 +95,38 @@ def _stop() -> None:
 
 
 def release_mean(
-    records: np.ndarray, bounds: tuple[float, float] | None, question: Question, spending: Spending
-) -> ReleasePosterior:
+    records: np.ndarray, question: Question, spending: Spending, bounds: tuple[float, float] | None
+) -> DrawnRelease:
     """Release the sums of a column whose records are clamped to bounds: public ones, or searched for."""
     if records.size < 2:
         raise BadInputError(f"a mean must have at least 2 rows, got {records.size}; use count or a larger table")
     model = {"family": "normal-unknown-variance", "outside": "clamp"}
-    bounds = spending.find_range(records, **model) if bounds is None else bounds
-    return spending.posterior(records, bounds=bounds, **model)
+    if bounds is not None:
+        return spending.release(records, bounds=bounds, **model)
+    bounds = spending.find_range(records, **model)
+    try:
+        return spending.release(records, bounds=bounds, **model)
+    except BadInputError as error:
+        reason = error.__cause__.reason if isinstance(error.__cause__, LedgerError) else error
+        raise BadInputError(f"{reason}; no mean was released, but the range is, which is printed above") from error
 
 
-def release_number(holds: np.ndarray, question: Question, spending: Spending) -> ReleasePosterior:
+def release_number(holds: np.ndarray, question: Question, spending: Spending) -> DrawnRelease:
     """Release the number of rows that satisfy a condition."""
-    return spending.posterior(int(holds.sum()), "binomial", question.prior, n=holds.size)
+    return spending.release(int(holds.sum()), "binomial", question.prior, n=holds.size)
 
 
-def release_histogram(codes: np.ndarray, question: Question, spending: Spending) -> ReleasePosterior:
+def release_histogram(codes: np.ndarray, question: Question, spending: Spending) -> DrawnRelease:
     """Release the numbers of rows of the categories, given the category of each row as an index of the labels."""
     counts = np.bincount(codes, minlength=len(question.labels))
-    return spending.posterior(counts, "multinomial", question.prior, n=codes.size)
+    return spending.release(counts, "multinomial", question.prior, n=codes.size)
 
 
-def infer_again(path: Path, command: str) -> Estimate:
-    """Return the estimate of a command given the release in a file, which spends nothing."""
-    question, release, guarantee = load_release(path, command)
+def infer_again(stored: StoredRelease) -> Estimate:
+    """Return the estimate given a printed release, which spends nothing."""
     with as_bad_input():
-        posterior = replace(release.posterior(question.prior, np.random.default_rng()), guarantee=guarantee)
-    return estimate(question, posterior)
+        posterior = stored.release.posterior(stored.question.prior, np.random.default_rng())
+    return estimate(stored.question, replace(posterior, guarantee=stored.guarantee))
 
 
 def estimate(question: Question, posterior: ReleasePosterior) -> Estimate:
@@ -148,9 +152,7 @@ def _estimate_mean(question: Question, posterior: ReleasePosterior) -> Estimate:
     )
     title = f"mean of {column}" + (f" ({unit})" if unit else "")
     row = ("mean", float(median), float(low), float(high))
-    return Estimate(
-        question, title, (row,), posterior, notes, edges, density, ("sum of scaled values", "sum of their squares")
-    )
+    return Estimate(question, title, (row,), posterior, notes, edges, density)
 
 
 def _unresolved(posterior: ReleasePosterior, unit: str) -> list[str]:
@@ -183,7 +185,7 @@ def _estimate_proportion(question: Question, posterior: ReleasePosterior) -> Est
     notes = ("model: rows are independent draws from a population; uniform prior of the probability",)
     title = f"probability of a row with {condition}"
     row = ("probability", float(posterior.quantile([0.5])[0]), low, high)
-    return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {condition}",))
+    return Estimate(question, title, (row,), posterior, notes, edges, density)
 
 
 def _estimate_count(question: Question, posterior: ReleasePosterior) -> Estimate:
@@ -204,7 +206,7 @@ def _estimate_count(question: Question, posterior: ReleasePosterior) -> Estimate
     row = ("rows", float(median), float(low), float(high))
     edges = np.append(starts, last + 1) - 0.5
     title = f"number of rows with {question.subject}"
-    return Estimate(question, title, (row,), posterior, notes, edges, density, (f"rows with {question.subject}",))
+    return Estimate(question, title, (row,), posterior, notes, edges, density)
 
 
 def _estimate_histogram(question: Question, posterior: ReleasePosterior) -> Estimate:
@@ -217,10 +219,8 @@ def _estimate_histogram(question: Question, posterior: ReleasePosterior) -> Esti
         "intervals: each has 95 % probability by itself",
         *_mostly_other(posterior, labels),
     )
-    statistics = tuple(f"rows of {label}" for label in labels)
-    return Estimate(
-        question, f"shares of {question.subject}", tuple(ends), posterior, notes, np.empty(0), np.empty(0), statistics
-    )
+    title = f"shares of {question.subject}"
+    return Estimate(question, title, tuple(ends), posterior, notes, np.empty(0), np.empty(0))
 
 
 def _mostly_other(posterior: ReleasePosterior, labels: Sequence[str]) -> list[str]:

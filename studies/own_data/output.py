@@ -4,8 +4,9 @@ The release is printed once its noise is drawn, before the posterior: as text, o
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,48 @@ def print_release(
     No digit is omitted, as a release cannot be drawn again. If standard output is closed or cannot be written, such as
     on a full disk, standard error has the release, which is spent.
     """
+    shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
+    show = partial(print_json, json_values) if as_json else partial(say, f"release: {shown}; noise: {noise}")
+    _print_at_once(show, f"release: {json.dumps(json_values)}")
+
+
+def print_range(low: float, high: float, loss: float, is_rehearsal: bool) -> None:
+    """Print a range that was found in the records, which is a release of its own; it is text also with ``--json``."""
+    line = (
+        f"{'rehearsed' if is_rehearsal else 'released'} range: {low!r} to {high!r}, found with --bounds-epsilon "
+        f"{loss:g}; --range {low!r}:{high!r} repeats no search"
+    )
+    _print_at_once(partial(say, line), line)
+
+
+def _print_at_once(show: Callable[[], None], line: str) -> None:
+    """Print a release, or a line with it to standard error if standard output is closed or cannot be written."""
     if is_output_closed():
-        ERRORS.print(f"release: {json.dumps(json_values)}")
+        ERRORS.print(line)
         return
     try:
-        if as_json:
-            print_json(json_values)
-        else:
-            shown = ", ".join(f"{name} {float(statistic)!r}" for name, statistic in statistics)
-            say(f"release: {shown}; noise: {noise}")
-            OUTPUT.file.flush()
+        show()
+        OUTPUT.file.flush()
     except OutputError:
-        ERRORS.print(f"release: {json.dumps(json_values)}")
+        ERRORS.print(line)
+        raise
+
+
+@contextmanager
+def keeping_release(json_values: Mapping[str, Any], is_json_printed: bool) -> Iterator[None]:
+    """State how to repeat an inference that fails or is interrupted, given the printed release, which is spent.
+
+    Standard error has the release as JSON, unless standard output has.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_json_printed:
+            ERRORS.print(f"release: {json.dumps(json_values)}")
+        remedy = "the release is valid: pass its line in a file to --release FILE, which infers from it"
+        if isinstance(error, ValueError):
+            raise BadInputError(f"{error}; {remedy}") from error
+        ERRORS.print(f"dpstudies: {remedy}")
         raise
 
 
@@ -70,7 +101,7 @@ def read_release(path: Path) -> dict[str, Any]:
 
 def refuse_with_release(release: Path | None, **others: object) -> None:
     """Raise BadInputError if options that read or spend are given with ``--release``."""
-    stated = [name for name, value in others.items() if value is not None]
+    stated = [name for name, value in others.items() if value not in (None, [])]
     if release is not None and stated:
         raise BadInputError(
             f"{' and '.join(stated)} must be omitted with --release, which contains the question, and spends nothing; "

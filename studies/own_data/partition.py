@@ -60,7 +60,9 @@ def answer_partition(options: PartitionOptions) -> None:
         ledger=account.labelled(name),
         confirm=confirm,
     )
-    release.show(options.coefficient, noise, options.output.json, account.describe_rest())
+    release.show(options.coefficient, noise, options.output.json)
+    for line in account.describe_rest():
+        say(line)
     if output is not None:
         with writing(output, f"the values above are {'rehearsed' if release.rehearsal else 'released'}"):
             release.write(output)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ class Release:
             )
         return lines
 
-    def show(self, coefficient: str, noise: str, as_json: bool, account_lines: Sequence[str]) -> None:
+    def show(self, coefficient: str, noise: str, as_json: bool) -> None:
         """Print the release, its values as a table, and what they rest on; `noise` describes the noise in words."""
         kind = "Pr[{} <= {:g}]" if "cutoff" in self.values else "quantile of {} at {:g}"
         points, released = self.values.iloc[:, 0], self.values.iloc[:, 1]
@@ -111,7 +110,7 @@ class Release:
         }
         print_release(zip(names, released.tolist(), strict=True), noise, as_json, json_values)
         print_table(self.values.columns, self.formatted())
-        for line in (*self.lines, *account_lines):
+        for line in self.lines:
             say(line)
 
     def formatted(self) -> list[list[str]]:

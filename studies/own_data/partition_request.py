@@ -208,6 +208,8 @@ def find_prior(text: str, n_rows: int) -> Prior:
     if name not in PRIORS:
         raise BadInputError(unknown("prior", name, PRIORS))
     try:
+        if "_" in number:  # Python accepts 2_0 as 20
+            raise ValueError("a number has no underscores")
         value = float(number) if colon else None
         if name == "zellner":
             return ZellnerPrior(float(n_rows) if value is None else value)

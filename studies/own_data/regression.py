@@ -39,6 +39,7 @@ from studies.option_texts import (
 from studies.output import require_file, say
 from studies.own_data.conditions import OTHER, parse_categories
 from studies.own_data.option_groups import BudgetOptions, ColumnOptions, OutputOptions
+from studies.own_data.output import keeping_release, refuse_with_release
 from studies.own_data.private_table import describe_missing, parse_markers
 from studies.own_data.regression_output import RegressionAnswer, StoredRelease, load_release
 from studies.own_data.spending import Account
@@ -127,6 +128,7 @@ class Prepared:
 
 def answer_regression(options: RegressionOptions) -> None:
     """Release a regression and print its coefficients, or infer them from a printed release."""
+    _refuse_with_release(options)
     require_level(options.level)
     account, table, output = Account.open(options.budget), options.columns.table, options.output
     kept = (table, options.release, options.budget.ledger)
@@ -136,27 +138,29 @@ def answer_regression(options: RegressionOptions) -> None:
         require_gram_method(options.method)
     if options.release is None:
         stored, rng = _release_table(options, account)
-        account_lines = account.describe_rest()
     else:
-        if table is not None or account.seed is not None or account.ledger is not None:
-            raise BadInputError(
-                "a table, --seed and --ledger must be omitted with --release, which contains the columns, and spends "
-                "nothing; omit them"
-            )
-        stored, rng, account_lines = load_release(options.release), np.random.default_rng(), []
+        stored, rng = load_release(options.release), np.random.default_rng()
         stored.show(output.json)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            posterior = regression_from_release(rng, stored.release, stored.box, options.method)
-    except BaseException as error:
-        if options.release is None and not output.json:
-            stored.rescue()
-        if isinstance(error, ValueError):
-            raise BadInputError(f"{error}; the release is valid: pass its line in a file to --release") from error
-        raise
+    keeping = as_bad_input() if options.release else keeping_release(stored.to_dict(), output.json)
+    with keeping, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        posterior = regression_from_release(rng, stored.release, stored.box, options.method)
+    account_lines = [] if options.release else account.describe_rest()
     answer = RegressionAnswer(posterior, stored, options.level, [str(warning.message) for warning in caught])
     answer.show(account_lines, output.path, output.plot)
+
+
+def _refuse_with_release(options: RegressionOptions) -> None:
+    """Raise BadInputError if options of a table or of a budget are given with ``--release``."""
+    columns, budget = options.columns, options.budget
+    refuse_with_release(
+        options.release,
+        **{"TABLE": columns.table, "--target": columns.target, "--features": columns.features, "--na": columns.na},
+        **{"--epsilon": options.epsilon, "--delta": options.delta, "--range": options.ranges},
+        **{"--levels": options.levels, "--guess": options.guesses, "--cluster": options.cluster},
+        **{"--missing": options.missing if options.missing == "drop" else None},
+        **{"--ledger": budget.ledger, "--budget": budget.budget, "--seed": budget.rehearsal},
+    )
 
 
 def _release_table(options: RegressionOptions, account: Account) -> tuple[StoredRelease, np.random.Generator]:

@@ -14,7 +14,7 @@ from mechanisms.core.privacy import Neighbouring
 from mechanisms.regression.gram_release import RESERVED_NAMES, GramRelease, PublicBox
 from mechanisms.regression.private_regression import RegressionPosterior
 from studies.option_texts import format_level
-from studies.output import ERRORS, format_numbers, print_table, say, writing
+from studies.output import format_numbers, print_table, say, writing
 from studies.own_data.conditions import OTHER
 from studies.own_data.output import (
     describe_dropped,
@@ -63,11 +63,7 @@ class StoredRelease:
             for k, other in enumerate(names)
             if j <= k
         ]
-        print_release([*sums, *products], f"{noise.name} of scale {noise.scale:.4g}", as_json, self.to_dict())
-
-    def rescue(self) -> None:
-        """Print the release as JSON to standard error, so that an inference that ends early can be repeated."""
-        ERRORS.print(f"release: {json.dumps(self.to_dict())}")
+        print_release([*sums, *products], f"{noise.name} of scale {float(noise.scale)!r}", as_json, self.to_dict())
 
 
 def load_release(path: Path) -> StoredRelease:

@@ -76,10 +76,18 @@ class Account:
         return None if self.ledger is None else self.ledger.with_label(name)
 
     def describe_rest(self) -> list[str]:
-        """Return the line on the rest of the budget; none for a rehearsal."""
+        """Return the line on the rest of the budget; none for a rehearsal.
+
+        It follows a release, of which an error of the ledger must not end the output.
+        """
         if self.seed is not None:
             return []
         if self.ledger is None:
             return ["ledger: none; losses of all releases from these records add up"]
-        with as_bad_input():
+        try:
             return [f"ledger: {self.ledger.describe()}"]
+        except ValueError:
+            return [
+                f"warning: the ledger {self.ledger.path}, which has this release, cannot be read; restore it before "
+                "another one"
+            ]

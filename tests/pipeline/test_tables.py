@@ -303,6 +303,14 @@ def refused(path, target="y", features=None, client=None):
         ("got duplicates: a", "a,a,y\n1,2,3\n"),
         ("at least one row, got none", "a,y\n"),
         ("column 'y' must be followed by no further field, got something else in data row 2", "a,y\n1,2\n1,5,2,5\n"),
+        ("column 'y' must be followed by no further field, got something else in data row 1", "a,y\n1,5,,9\n"),
+        ("column 'y' must be followed by no further field, got something else in data row 2", "a,y\n1,2\n7,2,\n"),
+        ("column 'z' must be followed by no further field, got something else in data row 1", "a,y,z\n7,1234,56,\n"),
+        (
+            "column 'z' must be followed by no further field, got something else in data row 2",
+            'a,y,z\n1,2,"\n,"\n"1",2,5,',
+        ),
+        ("the first line must name every column, got none for column 3", "a,y,\n1,2,\n"),
     ],
 )
 def test_invalid_csv_is_rejected(client, tmp_path, message, text):
@@ -317,6 +325,7 @@ def test_csv_with_an_invalid_later_line(client, tmp_path, monkeypatch):
         ("1,x", "y"),
         ('1,"2\n3"', "y"),
         ("1,2,3", "y"),
+        ("1,2,", "y"),
         ("nan,2", "a"),
         ("inf,2", "a"),
         ("1_0,2", "a"),

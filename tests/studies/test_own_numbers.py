@@ -20,6 +20,7 @@ from pipeline.errors import BadInputError
 from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
     Condition,
+    divide_range,
     encode_bins,
     encode_categories,
     label_bins,
@@ -53,13 +54,14 @@ AUTO = (*MEAN[:4], "--range", "auto", "--bounds-epsilon")
 LEDGER = ("--ledger", "l", "--budget", "3", "--yes")
 COUNT = ("count", "people.csv", "--where", "age>=65")
 PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
+PARTITION = ("partition", "people.csv", "--target=age", "--coefficient=income", "--partitions=9", "--cutoffs=1")
 HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
 
 
 def count_rows(holds, spending):
     """Return the estimate of the number of rows that satisfy a condition."""
     question = Question("count", "x")
-    return estimate(question, release_number(holds, question, spending))
+    return estimate(question, release_number(holds, question, spending).infer())
 
 
 def numbers(out):
@@ -90,6 +92,8 @@ def test_search_for_the_range_is_entered_before_the_mean_and_counts_in_the_guara
     assert (code, err) == (0, "")
     assert "guarantee: 10-DP (proved), of which 8 for the range\n" in out
     assert out.endswith("ledger: l, 0 of the budget left\n")
+    low, high = re.match(r"released range: (\S+) to (\S+), found with --bounds-epsilon 8; --range \1:\2 ", out).groups()
+    assert f"range: values outside {float(low):,g} to {float(high):,g} count as" in out
     entries = [json.loads(line) for line in Path("l").read_text().splitlines()]
     named = [("range for the mean of income from people.csv", 8), ("mean of income from people.csv", 2)]
     assert [(entry["release"], entry["epsilon"]) for entry in entries[1:]] == named
@@ -104,6 +108,24 @@ def test_failed_search_spends_its_loss_only(command, file, monkeypatch):
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "no range was found with --bounds-epsilon 8, and no mean was released; 8 is spent on it" in err
     assert LedgerFile("l").check().epsilon == 2
+
+
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+def test_found_range_is_printed_before_the_mean_which_another_release_may_prevent(command, file, monkeypatch, kind):
+    """The other release enters the ledger while the range is searched for."""
+
+    def publish(records, epsilon, seed, ledger):
+        ledger.spend(Guarantee(epsilon), "range")
+        ledger.spend(Guarantee(2), "of another process")
+        return 0.0, 2.0**18
+
+    monkeypatch.setattr(estimates, "publish_bounds", publish)
+    code, out, err = command(*AUTO, 8, "--epsilon", 2, "--ledger", "l", "--budget", 10, "--yes", *kind)
+    line, _, err = f"{err if kind else out + err}".partition("\n")
+    assert (code, line.split(",")[0], err.count("\n")) == (2, "released range: 0.0 to 262144.0", 1)
+    assert not kind or not out
+    assert "the budget of 10 in the ledger l is spent, got a loss of 2; no mean was released, but the range is" in err
+    assert "nothing was released" not in err
 
 
 def test_mean_that_cannot_be_released_is_refused_before_the_search(refused, file):
@@ -142,7 +164,7 @@ def regression(tmp_path):
 def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, file, regression, name):
     partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
     words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": partition}
-    words = (*words[name], "--epsilon", 4) if name in words else (*regression[:-1], 4)
+    words = (*words[name], "--epsilon", 3.3) if name in words else (*regression[:-1], 3.3)
     shown = {}
     for kind in ((), ("--json",)):
         code, *shown[kind] = command(*words, "--seed", 1, *kind)
@@ -155,6 +177,8 @@ def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, fil
     assert {"noise", "guarantee", "n"} <= json.loads(as_json).keys()
     printed = re.findall(r" (-?\d[\d.e+-]*)(?=[,;])", text.partition("; noise")[0] + ";")
     assert all(number.removesuffix(".0") in as_json for number in printed)  # no digit is omitted
+    scales = [] if name == "partition" else [json.loads(as_json)["noise"]["scale"]]
+    assert list(map(float, re.findall(r"; noise: laplace of scale (\S+)$", text))) == scales
     assert out.replace(f"{text}\n", "") == other
     after = out.partition(text)[2]
     assert after.index("\nguarantee: none: a rehearsal") < after.index(
@@ -179,6 +203,42 @@ def test_release_with_closed_standard_output_is_left_on_standard_error(command, 
         code, _, err = command(*PROPORTION, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
     Path("r.txt").write_text(err)
     assert (code, command("proportion", "--release", "r.txt")[0]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [(), ("--json",)])
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ValueError("chains are short"), 2)])
+@pytest.mark.parametrize("words", [PROPORTION, HISTOGRAM], ids=lambda words: words[0])
+def test_inference_that_ends_early_leaves_a_release_that_can_be_repeated(
+    command, file, monkeypatch, words, error, code, kind
+):
+    def end(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mechanisms.inference.private_posterior.infer_by", end)
+        *printed, err = command(*words, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes", *kind)
+    assert printed[0] == code
+    assert printed[1].startswith("{" if kind else "release: ")
+    assert "the release is valid: pass its line in a file to --release FILE" in err
+    Path("r.txt").write_text(printed[1] if kind else err)
+    again, out, _ = command(words[0], "--release", "r.txt")
+    assert (again, kind or printed[1] in out) == (0, kind or True)
+
+
+@pytest.mark.parametrize("name", ["count", "partition"])
+def test_error_of_the_ledger_after_the_draw_does_not_end_the_output(command, file, regression, monkeypatch, name):
+    def fail(*_):
+        raise ValueError("cannot use the ledger")
+
+    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
+    words = {"count": COUNT, "partition": partition}[name]
+    monkeypatch.setattr(LedgerFile, "describe", fail)
+    code, out, err = command(*words, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes")
+    assert (code, err) == (0, "")
+    assert "release: " in out
+    assert out.endswith(
+        "warning: the ledger l, which has this release, cannot be read; restore it before another one\n"
+    )
 
 
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM], ids=lambda words: words[0])
@@ -405,6 +465,15 @@ def test_rehearsal_is_reproducible_and_spends_nothing(command, file):
             ("histogram", "people.csv", "--column", "age", "--edges", "40:20"),
             "edges must be ascending numbers, such as 1000 or -0.5, got '40:20'",
         ),
+        ((*MEAN[:4], "--range", "0:2_0", "--yes"), "range must be LOW:HIGH with LOW < HIGH and a finite width, in num"),
+        ((*MEAN, "--ledger", "l", "--budget", "3_0", "--yes"), "budget must be a number > 0, got '3_0'"),
+        ((*AUTO, "2_0", "--yes"), "--bounds-epsilon must be a number, got '2_0'; see 'dpstudies mean --help'"),
+        ((*MEAN, "--seed", "1_0"), "--seed must be an integer, got '1_0'; see 'dpstudies mean --help'"),
+        (
+            (*PARTITION, "--prior", "zellner:1_0"),
+            "got zellner:1_0: a number has no underscores",
+        ),
+        ((*HISTOGRAM[:4], "--edges", "0:1e999999999"), "edges must be ascending numbers, such as 1000 or -0.5, got"),
     ],
 )
 def test_bad_input_is_refused_on_one_line_before_anything_is_spent(refused, file, words, message):
@@ -412,6 +481,27 @@ def test_bad_input_is_refused_on_one_line_before_anything_is_spent(refused, file
     Path("short.csv").write_text(f"income,age\n{SECRET},1,2\n")
     Path("folder.csv").mkdir()
     assert SECRET not in refused(*words, "--epsilon", 1, message=message)
+
+
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8)])
+@pytest.mark.parametrize(
+    ("account", "message"),
+    [
+        (("--budget", 3), "--ledger must be given with --budget"),
+        (("--ledger", "l", "--budget", 0.5), "epsilon must be at most 0.5, the rest of the budget of 0.5 in the led"),
+        (("--plot", "p.gif"), "plot must be a .svg or .png file"),
+        ((), "OpenDP must be installed"),
+    ],
+)
+def test_public_options_are_refused_before_cells_are_read(command, file, monkeypatch, words, account, message):
+    def absent():
+        raise ModuleNotFoundError("OpenDP must be installed")
+
+    monkeypatch.setattr("studies.own_data.private_table.read_part", None)  # a call would fail with TypeError
+    monkeypatch.setattr(estimates, "require_opendp", absent if not account else lambda: None)
+    code, out, err = command(*words, "--epsilon", 1, "--yes", *account)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
 
 
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
@@ -471,6 +561,19 @@ def test_range_of_a_histogram_has_ten_bins_of_equal_width(command, file):
     assert list(numbers(found[1])) == ["< 0", *(f"{low} to {low + 10}" for low in range(0, 100, 10)), ">= 100"]
 
 
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("1e30:1.00001e30", ["< 1.00000e+30", "1.00000e+30 to 1.000001e+30", "1.000001e+30 to 1.000002e+30"]),
+        ("1e30:2e30", ["< 1e+30", "1e+30 to 1.1e+30", "1.1e+30 to 1.2e+30"]),
+    ],
+)
+def test_long_edges_have_as_many_digits_as_distinct_labels_need(text, first):
+    labels = label_bins(divide_range(*parse_edges(text), 10))
+    assert list(labels[:3]) == first
+    assert len(set(labels)) == 12
+
+
 def test_posterior_of_a_count_equals_enumeration():
     """The posterior given y is ∝ exp(−|y − c|·ε) on 0, …, n; intervals have the exact probability of at least 95 %."""
     holds = np.arange(30) < 12
@@ -521,7 +624,7 @@ def test_undeclared_categories_and_outer_bins_keep_every_row():
     codes = encode_bins(pd.Series(["-1", "0", "9.9", "10.0", "2.5e1"], name="x"), edges)
     assert (label_bins(edges), codes.tolist()) == (("< 0", "0 to 10", ">= 10"), [0, 1, 1, 2, 2])
     question = Question("histogram", "x", labels=label_bins(edges))
-    found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)))
+    found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)).infer())
     assert [row[0] for row in found.rows] == list(label_bins(edges))
     assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
 

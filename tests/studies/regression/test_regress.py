@@ -192,6 +192,8 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT[:-1], 0), "epsilon must be a finite number > 0, got 0"),
         ((*AT[:-1], 1e-4), "records must be enough for 2 features at this epsilon, got expected intervals with"),
         ((*ALONE, "--range", "a=11:10"), "bounds of a must be finite numbers LOW < HIGH, got 11 and 10"),
+        ((*ALONE, "--range", "a=1:1_1"), "range must have the form COLUMN=LOW:HIGH"),
+        ((*AT[:-1], "1_0"), "--epsilon must be a number, got '1_0'; see 'dpstudies regress --help'"),
         ((*ALONE, "--range", "a=11"), "range must have the form COLUMN=LOW:HIGH"),
         ((*AT, "--features", "a,b,kind"), "if it is text, give its public levels, --levels kind=A,B"),
         ((*AT, "--levels", "kind=s,t"), "got kind; name a column of --features once"),
@@ -216,7 +218,16 @@ def test_rows_with_missing_values_are_dropped_on_request(regress, command, table
         ((*AT, "--output", "o.txt"), "output must be a .json, .csv or .nc file"),
         ((*AT, "--level", 1), "level must be in (0, 1) and not round to 1, got 1.0"),
         ((*AT,), "a release must be confirmed, but there is no terminal to ask; pass --yes"),
-        (("--release", "r.txt"), "a table, --seed and --ledger must be omitted with --release"),
+        (("--release", "r.txt"), "TABLE must be omitted with --release, which contains the question"),
+        (
+            (*AT, "--release", "r.txt", "--seed", 1, "--ledger", "l", "--budget", 3, "--delta", 1e-6),
+            "TABLE and --target and --features and --epsilon and --delta and --range and --ledger and --budget and "
+            "--seed must be omitted with --release",
+        ),
+        (
+            ("--release", "r.txt", "--levels", "a=b,c", "--guess", "a=0:1", "--na", "x", "--missing", "drop"),
+            "TABLE and --na and --levels and --guess and --missing must be omitted with --release",
+        ),
         (("--target", "y"), "a table, --target and --epsilon must be given"),
     ],
 )
