@@ -276,9 +276,10 @@ def test_edited_study_file_is_refused_unless_accepted(command, refused):
         Path("toy.py").write_text(f"EDITED = {name!r}\n{STUDY_FILE}")
         err = refused(*words, message="toy.py was edited: the SHA-256 of its code is")
         assert err.endswith("accept the edit with --accept-edited-study\n")
-        page = command("report", "t.zarr", "--study", "toy.py")
-        assert page[1].startswith("The code of the study was edited after the last session: claims, figures")
-        assert "<b>The code of the study was edited after" in Path("t.html").read_text()
+        if name == "run":
+            page = command("report", "t.zarr", "--study", "toy.py")
+            assert page[1].startswith("The code of the study was edited after the last session: claims, figures")
+            assert "<b>The code of the study was edited after" in Path("t.html").read_text()
         assert command(*words, ACCEPTED[-1])[0] == (1 if name in ("run", "resume", "extend") else 0), name
 
 
