@@ -1,8 +1,6 @@
 """Tests of the command: output, exit codes, and one-line errors for bad input without writes."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,8 @@ from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli
+from tests.studies.processes import COMMAND, ROOT, run_python
 
-ROOT = Path(__file__).parents[2]
 STUDY_FILE = """
 import numpy as np
 from pipeline import Factor, Measure, Method, Panel, Study
@@ -206,34 +204,9 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
 def test_client_that_failed_is_closed_before_the_process_ends(tmp_path):
     """A client whose loop has ended waits for 20 s, and prints a traceback."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tls://127.0.0.1:9"}}}))
-    words = [
-        sys.executable,
-        "-c",
-        "from studies.cli import main; main()",
-        "cluster",
-        "check",
-        f"{tmp_path}/c.yaml:gone",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_python(COMMAND, "cluster", "check", f"{tmp_path}/c.yaml:gone")
     assert done.returncode == 2
     assert "no scheduler responds at tls://127.0.0.1:9" in done.stderr.splitlines()[-1]
-
-
-HEAVY = {"xarray", "dask", "distributed", "scipy", "numba", "matplotlib", "studies.counts.hellinger_accuracy"}
-LOADED = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from studies.cli import main; main()"
-
-
-def loaded(*words):
-    """Return the names of heavy modules that a command imports, determined in a new process."""
-    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=False)
-    return HEAVY & set(done.stdout.split())
-
-
-@pytest.mark.slow
-def test_help_list_and_status_import_neither_studies_nor_arrays(command, tmp_path):
-    command("run", "gibbs-traces", "--store", "s.zarr", "--panel", "binomial", "--set", "iteration=0,1")
-    assert loaded("--help") == loaded("list") == loaded("status", "s.zarr") == set()
-    assert "studies.counts.hellinger_accuracy" in loaded("list", "hellinger-accuracy")
 
 
 def test_readmes_name_every_command(command):

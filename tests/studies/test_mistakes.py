@@ -123,6 +123,7 @@ MISTAKES = {
     "run mine.py --store new.zarr --cluster latin.yaml:x": "latin.yaml must be YAML: it is not UTF-8 text; correct it",
     "run mine.py --store new.zarr --cluster gone.yaml:x": "gone.yaml: No such file or directory; correct the path",
     "partition people.csv --target income --coefficient age --partitions 9 --epsilon 1": "either --cutoffs or --prob",
+    "partition people.csv --yes": "Missing option '--target'",
     "new mechanism noise": "noise.py must not exist, because it would be overwritten; choose another name",
     "new study 2fast": "the name must be that of a new Python module",
     "infer people.csv --levels region": "unknown column 'value'; allowed: income, age, region",

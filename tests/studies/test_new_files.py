@@ -36,9 +36,8 @@ def follow(command, out, verb):
 
 
 @pytest.mark.slow
-def test_new_mechanism_is_audited_and_compared_without_editing(command):
-    code, out, err = command("new", "mechanism", "mine")
-    assert (code, err) == (0, "")
+def test_new_mechanism_is_audited_and_compared_without_editing(command, printed):
+    out = printed("new", "mechanism", "mine")
     assert len(Path("mine.py").read_text().splitlines()) <= 40
     assert "within" in follow(command, out, "audit")[1]
     mechanism = load_object("mine.py:MECHANISM")
@@ -53,9 +52,8 @@ def test_new_mechanism_is_audited_and_compared_without_editing(command):
 
 
 @pytest.mark.slow
-def test_new_study_runs_to_a_page_without_editing(command):
-    code, out, err = command("new", "study", "mine")
-    assert (code, err) == (0, "")
+def test_new_study_runs_to_a_page_without_editing(command, printed):
+    out = printed("new", "study", "mine")
     text = Path("mine.py").read_text()
     assert len(text.splitlines()) <= 65
     assert all(part in text for part in ('dtype="bool"', "nominal=0.95", 'Factor("tails", tuple(DEGREES)', "@claim("))

@@ -493,9 +493,8 @@ def test_extension_by_methods_is_of_all_panels(refused, stores, words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["posterior", "table", "regression", "draw"])
-def test_new_files_run_without_editing(command, kind):
-    code, out, err = command("new", kind, "mine")
-    assert (code, err) == (0, "")
+def test_new_files_run_without_editing(command, printed, kind):
+    out = printed("new", kind, "mine")
     assert len(Path("mine.py").read_text().splitlines()) <= 40
     (line,) = re.findall(r": dpstudies (run .*)", out)
     small = {
