@@ -99,21 +99,6 @@ def test_trial_that_differs_exits_with_1(command, tmp_path):
     assert command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "6")[0] == 0
 
 
-@pytest.mark.slow
-def test_study_file_with_failed_trials(command, tmp_path):
-    """Failed trials are counted, listed with the command that recomputes them, and lead to exit code 1."""
-    (tmp_path / "toy.py").write_text(STUDY_FILE)
-    code, out, _ = command("run", "toy.py", "--store", "t.zarr")
-    assert (code, "7 trials failed" in out) == (1, True)
-    assert command("status", "t.zarr")[0] == 1
-    code, out, _ = command("errors", "t.zarr")
-    assert code == 1
-    assert "p: 7 failed: value is two\n  n=2, algorithm=odd: 7 trials, first 0\n" in out
-    assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
-    assert command("report", "t.zarr")[0] == 0
-    assert "All evaluations done, some failed." in (tmp_path / "t.html").read_text()
-
-
 def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command):
     text = STUDY_FILE.replace('return {"x": data}', 'raise ValueError("a wrong name")')
     text = text.replace("trials=7, block_trials=3", "trials=30, block_trials=10")

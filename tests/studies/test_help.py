@@ -89,11 +89,6 @@ def test_help_of_run_explains_all(command):
     assert "or all: every listed study" in " ".join(command("run", "--help")[1].split())
 
 
-def test_unknown_commands_point_to_the_help_of_their_group(command):
-    assert command("walk")[2].endswith("; see 'dpstudies --help'\n")
-    assert command("cluster", "walk")[2].endswith("; see 'dpstudies cluster --help'\n")
-
-
 def test_version_is_that_of_the_distribution(command):
     assert command("--version")[:2] == (0, f"dpstudies {version('dpstudies')}\n")
 

@@ -1,5 +1,6 @@
 """Tests of noisy tables in CSV files and of the command ``infer``."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,8 @@ from pipeline.errors import BadInputError
 from studies.own_data.published_checks import _equal_chance
 from studies.own_data.published_table import read_table, read_table_csv
 
-CELLS = """state,county,noisy,var
-,,130.5,4
+HEAD = "state,county,noisy,var\n"
+CELLS = f"""{HEAD},,130.5,4
 NA,,61,0
 B,,70.2,4
 NA,01,40.1,1
@@ -324,6 +325,9 @@ def test_noise_has_the_stated_variance(name, variance):
     assert (z * z * weight).sum() / weight.sum() == pytest.approx(variance, rel=1e-4)
 
 
+FORMATS = "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or small-rounded:B"
+
+
 @pytest.mark.parametrize(
     ("changed", "levels", "message"),
     [
@@ -338,17 +342,8 @@ def test_noise_has_the_stated_variance(name, variance):
         ({"s": [1.0, np.nan, 1.0]}, ["a"], "variance must be given for a value, got nan in data row 2"),
         ({"b": ["", "1", ""]}, ["a", "b"], "a must have a row for every cell, got none for x; add a row with a blank"),
         ({"a": ["", "x", "x"], "b": ["", "", "1"], "c": [""] * 3}, ["a", "b", "c"], "of c below it, got none for x, 1"),
-        (
-            {"seen": ["", "topcoded", ""]},
-            ["a"],
-            "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or "
-            "small-rounded:B, or blank, got topcoded in data row 2",
-        ),
-        (
-            {"seen": ["", "rounded:2.5", ""]},
-            ["a"],
-            "format rounded:2.5: base must be an integer of at most 2**52, got 2.5",
-        ),
+        ({"seen": ["", "topcoded", ""]}, ["a"], f"{FORMATS}, or blank, got topcoded in data row 2"),
+        ({"seen": ["", "rounded:2.5", ""]}, ["a"], "rounded:2.5: base must be an integer of at most 2**52, got 2.5"),
         ({"seen": ["", "suppressed:0", ""]}, ["a"], "format suppressed:0: threshold must be"),
         (
             {"b": ["1", "1", "2"]},
@@ -359,9 +354,8 @@ def test_noise_has_the_stated_variance(name, variance):
     ],
 )
 def test_bad_tables_are_refused(changed, levels, message):
-    with pytest.raises(BadInputError) as error:
+    with pytest.raises(BadInputError, match=re.escape(message)):
         read_table(frame(**changed), levels, "v", "s")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -392,56 +386,43 @@ def test_bad_tables_are_refused(changed, levels, message):
     ],
 )
 def test_statements_that_contradict_each_other_are_refused(words, message):
-    with pytest.raises(BadInputError) as error:
+    with pytest.raises(BadInputError, match=re.escape(message)):
         read_table(frame(), ["a"], "v", **words)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("cells", "words", "message"),
     [
-        (CELLS, ("--seen", "random-rounded:3"), "counts that are rounded at random must have no noise, got 130.5"),
+        (CELLS, "--seen random-rounded:3", "counts that are rounded at random must have no noise, got 130.5"),
         (
-            "state,county,noisy,var\n,,9,0\nA,,4,0\n",
-            ("--levels", "state", "--seen", "rounded:5"),
-            "rounded to the nearest must be a multiple of 5, got 9 for the total; check the base, or state another",
+            f"{HEAD},,9,0\nA,,4,0\n",
+            "--levels state --seen rounded:5",
+            "multiple of 5, got 9 for the total; check the base",
         ),
-        (
-            "state,county,noisy,var\n,,9,0\nA,,4,0\nB,,4,0\n",
-            ("--levels", "state"),
-            "got 9 for the total, where its parts allow 8",
-        ),
-        ("state,county,noisy,var\n,,9,1\nA,,4,1\nB,,5,1\n", ("--levels", "state"), "made consistent after the noise"),
-        ("state,county,noisy,var\n,,,1\nA,,,1\nB,,5,1\n", ("--levels", "state", "--prior", "uniform"), "neither for A"),
-        (
-            "a,s,var\nx,5,0\nx,6,0\n",
-            ("--levels", "a", "--value", "s"),
-            "got 6 for x, where other values of this count allow 5",
-        ),
-        ("a,s,var\nx,-5,4\n", ("--levels", "a", "--value", "s", "--seen", "clipped"), "got -5 for x; it is no clipped"),
-        ("a,s,var\nx,5,4\n", ("--levels", "a", "--value", "s", "--seen", "suppressed:9"), "is NaN, blank in a file"),
-        (CELLS, ("--noise", "geometric"), "geometric noise must be an integer, got 130.5 for the total"),
-        (CELLS, ("--draws", "3"), "--output must be given with --draws"),
-        (CELLS, ("--draws", "900000000", "--output", "o.csv"), "--draws must be"),
-        (CELLS, ("--prior", "poisson"), "prior must be valid, got 'poisson'"),
-        (
-            CELLS,
-            ("--prior", "poisson:x"),
-            "got 'poisson:x': it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN",
-        ),
-        (CELLS, ("--prior", "poisson:1e400"), "or uniform, with finite numbers such as 0.5 or 1000"),
-        (CELLS, ("--prior", "poisson:-1"), "mean must be a finite number > 0"),
-        (CELLS, ("--level", "0.9999999999999999"), "level must be in (0, 1) and not round to 1"),
-        *((CELLS, ("--levels", name), f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
-        *((CELLS, ("--levels", name, "--output", "o.nc"), f"got {name}; rename") for name in ("cell", "draw", "draws")),
-        (CELLS, ("--levels", "draw1", "--draws", "1", "--output", "o.csv"), "got draw1; rename the column"),
-        (CELLS, ("--output", "cells.csv"), "--output must be another file than the table"),
-        (CELLS, ("--levels", "州", "--output", "o.nc"), "must be names in Latin-1"),
+        (f"{HEAD},,9,0\nA,,4,0\nB,,4,0\n", "--levels state", "got 9 for the total, where its parts allow 8"),
+        (f"{HEAD},,9,1\nA,,4,1\nB,,5,1\n", "--levels state", "made consistent after the noise"),
+        (f"{HEAD},,,1\nA,,,1\nB,,5,1\n", "--levels state --prior uniform", "neither for A"),
+        ("a,s,var\nx,5,0\nx,6,0\n", "--levels a --value s", "got 6 for x, where other values of this count allow 5"),
+        ("a,s,var\nx,-5,4\n", "--levels a --value s --seen clipped", "got -5 for x; it is no clipped"),
+        ("a,s,var\nx,5,4\n", "--levels a --value s --seen suppressed:9", "is NaN, blank in a file"),
+        (CELLS, "--noise geometric", "geometric noise must be an integer, got 130.5 for the total"),
+        (CELLS, "--draws 3", "--output must be given with --draws"),
+        (CELLS, "--draws 900000000 --output o.csv", "--draws must be"),
+        (CELLS, "--prior poisson", "prior must be valid, got 'poisson'"),
+        (CELLS, "--prior poisson:x", "got 'poisson:x': it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN"),
+        (CELLS, "--prior poisson:1e400", "or uniform, with finite numbers such as 0.5 or 1000"),
+        (CELLS, "--prior poisson:-1", "mean must be a finite number > 0"),
+        (CELLS, "--level 0.9999999999999999", "level must be in (0, 1) and not round to 1"),
+        *((CELLS, f"--levels {name}", f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
+        *((CELLS, f"--levels {name} --output o.nc", f"got {name}; rename") for name in ("cell", "draw", "draws")),
+        (CELLS, "--levels draw1 --draws 1 --output o.csv", "got draw1; rename the column"),
+        (CELLS, "--output cells.csv", "--output must be another file than the table"),
+        (CELLS, "--levels 州 --output o.nc", "must be names in Latin-1"),
     ],
 )
 def test_bad_input_is_refused_on_one_line(refused, cells, words, message):
     Path("cells.csv").write_text(cells)
-    refused(*INFER, *words, message=message)
+    refused(*INFER, *words.split(), message=message)
 
 
 @pytest.mark.parametrize("first", [0, 1])

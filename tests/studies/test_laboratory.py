@@ -224,22 +224,6 @@ def test_failed_trials_exit_with_1_and_names_are_escaped(command, tmp_path, few,
     assert "&lt;b&gt;lab" in page
 
 
-BAD = {
-    ("--trials", "5"): "are for one study",
-    ("--panel", "default"): "are for one study",
-    ("--set", "n=1"): "are for one study",
-    ("--scale", "quik"): "did you mean quick?",
-    ("--seed", "-1"): "seed must be >= 0",
-    ("--cluster", "absent.yaml"): "cannot read the cluster file",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", BAD, ids=" ".join)
-def test_bad_calls(refused, options):
-    refused("run", "all", "--store", "lab", *options, message=BAD[options])
-
-
 @pytest.mark.slow
 def test_quick_scale_of_one_study_has_all_its_quick_panels(command, refused):
     study = STUDIES["renyi-curves"]

@@ -70,11 +70,6 @@ def test_names_that_are_no_new_module_are_refused(refused, name):
     refused("new", "study", name, message="the name must be that of a new Python module")
 
 
-def test_existing_file_is_kept(refused):
-    Path("mine.py").write_text("mine = 1\n")
-    refused("new", "mechanism", "mine", message="mine.py must not exist")
-
-
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
@@ -117,20 +112,6 @@ def test_file_of_the_wrong_kind_names_the_right_command(command, refused):
         ),
     ]:
         refused(*words, message=part)
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("def f():\n    return 1 / 0\n\n\nx = f()\n", ", line 2: ZeroDivisionError: division by zero"),
-        ("x = 1\ny = (\n", ", line 2: SyntaxError: '(' was never closed"),
-        ("from pipeline import Sudy\n", ", line 1: ImportError: cannot import name 'Sudy'"),
-    ],
-)
-def test_error_of_a_study_file_names_its_line(refused, text, place):
-    Path("mine.py").write_text(text)
-    err = refused("run", "mine.py", "--store", "s.zarr", message=f"/mine.py{place}")
-    assert "dpstudies_file" not in err
 
 
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):

@@ -413,6 +413,7 @@ def test_pages_have_the_names_of_their_stores_and_replace_no_other_file(command,
 @pytest.mark.slow
 def test_page_moves_with_its_store(command, store):
     assert command("report", store)[0] == 0
+    assert "All evaluations done, some failed." in Path("t.html").read_text()
     Path("moved").mkdir()
     for name in (store, "t.html"):
         shutil.move(name, "moved")
