@@ -57,14 +57,14 @@ def refused(command, capsys):
     unless `is_first` is false: forecasts of regressions precede the reading of records.
     """
 
-    def refuse(*words, message="", is_first=True):
+    def refuse(*words, message="", is_first=True, longest=800):
         capsys.readouterr()  # of earlier calls
         before = contents(".")
         code, out, err = command(*words)
         assert (code, err.count("\n"), out == "") == (2, 1, is_first), out + err
         assert err.startswith("dpstudies: ")
         assert "Traceback" not in err
-        assert len(err) < 800
+        assert len(err) < longest
         assert message in err
         assert contents(".") == before
         return out + err
