@@ -82,10 +82,13 @@ def tested_study(path: Path) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # this hook is called before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests, group tests by study, folder or file for pytest-xdist, and move long files to the front.
+    """Mark tests, group them by folder or file for pytest-xdist, and move long files to the front.
 
-    Fast tests of mechanisms are grouped by folder, so that one process compiles the kernels which they share.
+    Fast tests of mechanisms, and tests of computed studies, are grouped by folder, so that one process compiles the
+    kernels which they share.
     """
+    from studies import MODULES  # after the home directory is set
+
     for item in items:
         if item.path.name in WAITING:
             item.add_marker("waiting")
@@ -96,7 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "compute" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
-            group = parameters["study"].name if "study" in parameters else tested_study(item.path)
+            name = parameters["study"].name if "study" in parameters else tested_study(item.path)
+            group = MODULES[name].split(".")[1]  # the folder of the study
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 

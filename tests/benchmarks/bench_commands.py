@@ -13,7 +13,7 @@ import time
 import pipeline
 from studies import STUDIES
 
-RUNS = 1 if "--smallest" in sys.argv[1:] else 7
+RUNS, FIRST = (1, 0) if "--smallest" in sys.argv[1:] else (7, 1)
 PROGRAM = (sys.executable, "-c", "from studies.cli import main; main()")
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         study, values = STUDIES["gibbs-traces"], {"iteration": [0, 1]}
         pipeline.run(study, store, panels=["binomial"], values=values, progress=False)
         for words in (("--help",), ("list",), ("status", store)):
-            elapsed, cpu = map(min, zip(*[time_command(*words) for _ in range(RUNS + 1)][1:], strict=True))
+            elapsed, cpu = map(min, zip(*[time_command(*words) for _ in range(FIRST + RUNS)][FIRST:], strict=True))
             print(f"{words[0]:7} {elapsed:5.2f} s elapsed, {cpu:5.2f} s of processor time")
 
 

@@ -22,7 +22,7 @@ from pipeline import Panel, Streams
 from studies.regression.partition_probability import STUDY as PROBABILITY
 from studies.regression.partition_quantile import STUDY as QUANTILE
 
-TRIALS, TURNS, SETS = (2, 1, 100) if SMALLEST else (20, 12, 1_000)
+TRIALS, TURNS, SETS, BLOCK = (2, 1, 4, 2) if SMALLEST else (20, 12, 1_000, 50)
 
 
 @numba.njit(nogil=True)
@@ -57,7 +57,7 @@ def main() -> None:
         panel = study.panel("default")
         mine = best(lambda panel=panel: evaluate(panel, range(TRIALS)), 4) / TRIALS
         print(f"{study.name}: one data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
-        blocks = [range(start, start + 50) for start in range(0, SETS, 50)]
+        blocks = [range(start, start + BLOCK) for start in range(0, SETS, BLOCK)]
         start = time.perf_counter()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda trials, panel=panel: evaluate(panel, trials), blocks))

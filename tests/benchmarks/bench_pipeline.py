@@ -43,6 +43,8 @@ N, N_BLOCKS, BLOCK, ROUNDS = (60, 2, 100, 1) if SMALLEST else (600, 12, 10_000, 
 METHODS = ["smooth", "varying-bound", "hamming-exact", "laplace", "geometric"]
 OWN_STUDIES = {"mean": (100_000, 100), "mean of long blocks": (100_000, 1_000), "bootstrap": (4_000, 100)}
 OWN_STUDIES |= {"regression": (20_000, 500)}  # number of trials, and trials per block
+if SMALLEST:
+    OWN_STUDIES = {"mean": (200, 50), "regression": (200, 50)}
 OWN_FILE = """
 import numpy as np
 from pipeline import Measure, Method, Panel, Study
@@ -106,7 +108,7 @@ class OwnStudy:
     """Study of a user, computed in three ways in an empty folder, with one working thread."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.trials, self.block = (200, 50) if SMALLEST else OWN_STUDIES[name]
+        self.trials, self.block = OWN_STUDIES[name]
         self.file, self.folder = folder / "own.py", folder
         kernel = name.partition(" ")[0]
         self.file.write_text(OWN_FILE.format(kernel=kernel, trials=self.trials, block=self.block))

@@ -47,9 +47,14 @@ def run(name: str) -> tuple[float, float]:
         return seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
+ACTIONS = {"plan": plan, "run": run}
+
+
 def measured(action: str, name: str) -> tuple[float, float]:
-    """Return the result of `plan` or `run` in a new process."""
-    words = [sys.executable, __file__, action, name, *(["--smallest"] if SMALLEST else [])]
+    """Return the result of `plan` or `run` in a new process, or in this one at the smallest size."""
+    if SMALLEST:
+        return ACTIONS[action](name)
+    words = [sys.executable, __file__, action, name]
     return tuple(json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout))
 
 
@@ -67,7 +72,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["plan"], ["run"]):
-        print(json.dumps({"plan": plan, "run": run}[sys.argv[1]](sys.argv[2])))
+    if sys.argv[1:2] and sys.argv[1] in ACTIONS:
+        print(json.dumps(ACTIONS[sys.argv[1]](sys.argv[2])))
     else:
         main()

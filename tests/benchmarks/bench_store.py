@@ -8,8 +8,9 @@ The layout ``trials`` has one cell and twelve settings; ``cells`` has N/10 cells
 Blocks of a trivial kernel are committed directly, about 1,000 per commit, by one process without a cluster. The time
 of `syncfs` depends on the disk and on other processes, and is listed apart.
 
-Each N and layout is measured in its own process. Time is linear if the exponent, the slope between the two largest N on
-logarithmic axes, is at most 1. The line through the same two points gives the time for 10⁶ blocks.
+Each N and layout is measured in its own process, but for ``--smallest``. Time is linear if the exponent, the slope
+between the two largest N on logarithmic axes, is at most 1. The line through the same two points gives the time for 10⁶
+blocks.
 """
 
 import math
@@ -206,6 +207,9 @@ def main() -> None:
     for layout in layouts:
         results = {}
         for size in sizes:
+            if SMALLEST:
+                results[size] = measure(layout, size)
+                continue
             with ProcessPoolExecutor(1, mp_context=context) as pool:
                 results[size] = pool.submit(measure, layout, size).result()
         print(f"{layout}: {N_SETTINGS[layout]} settings")

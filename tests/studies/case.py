@@ -137,6 +137,11 @@ def exchange(panel: str, dim: str, first: str, second: str) -> Alteration:
     )
 
 
+def exchanged(claim: str, verdict: str, panel: str, first: str, second: str) -> Flip:
+    """Return a flip that exchanges the labels of two mechanisms."""
+    return Flip({claim: verdict}, exchange(panel, "mechanism", first, second))
+
+
 def select(panel: str, **indexers: Any) -> Alteration:
     """Return an alteration that keeps only the selected coordinates of a panel."""
     return _on(panel, lambda ds: ds.sel(indexers), indexers)

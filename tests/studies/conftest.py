@@ -44,29 +44,30 @@ def printed(command):
 
 
 def contents(folder):
-    """Return the content and the time of all files in a folder, and True for its folders, by path."""
+    """Return the content and the time of all files in a folder, and None for folders and pipes, by path."""
     paths = sorted(Path(folder).rglob("*"))
-    return {path: path.is_dir() or (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else None for path in paths}
 
 
 @pytest.fixture
 def refused(command, capsys):
     """Return a function that asserts that a command is refused in one line before anything is written.
 
-    The line, which the function returns, must contain a message.
+    The line must contain a message. The function returns what the command prints, which is nothing but this line,
+    unless `is_first` is false: forecasts of regressions precede the reading of records.
     """
 
-    def refuse(*words, message=""):
+    def refuse(*words, message="", is_first=True, longest=800):
         capsys.readouterr()  # of earlier calls
         before = contents(".")
         code, out, err = command(*words)
-        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert (code, err.count("\n"), out == "") == (2, 1, is_first), out + err
         assert err.startswith("dpstudies: ")
         assert "Traceback" not in err
-        assert len(err) < 800
+        assert len(err) < longest
         assert message in err
         assert contents(".") == before
-        return err
+        return out + err
 
     return refuse
 

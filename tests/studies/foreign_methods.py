@@ -20,27 +20,26 @@ def is_binomial(cell):
     return cell["family"] == "binomial" and cell.get("noise", "laplace") == "laplace"
 
 
-def log_density(theta, model, prior, y):
-    """Return the log posterior density of θ in (0, 1), shape (c,), by a sum over all counts."""
-    (a, b), n = prior, model.n
-    s, theta = np.arange(n + 1), theta[:, None]
-    log_terms = xlogy(s, theta) + xlog1py(n - s, -theta) - gammaln(s + 1) - gammaln(n - s + 1)
-    log_terms = log_terms - abs(y[0] - s) / model.noise.scale
-    return np.logaddexp.reduce(log_terms, axis=1) + ((a - 1) * np.log(theta) + (b - 1) * np.log1p(-theta))[:, 0]
-
-
 def walk(rng, model, prior, y):
-    """Return 4 chains by random-walk Metropolis steps in the log odds, shape (4, 300)."""
+    """Return 4 chains by random-walk Metropolis steps in the log odds, shape (4, 200)."""
+    (a, b), s = prior, np.arange(model.n + 1)
+    log_weights = -gammaln(s + 1) - gammaln(model.n - s + 1) - abs(y[0] - s) / model.noise.scale
+
+    def log_density(theta):
+        """Return the log density of the log odds of θ, shape (4,), by a sum over all counts."""
+        sums = np.logaddexp.reduce(xlogy(s, theta[:, None]) + xlog1py(s[::-1], -theta[:, None]) + log_weights, axis=1)
+        return sums + a * np.log(theta) + b * np.log1p(-theta)
+
     odds = rng.normal(size=4)
     states, density = [], np.full(4, -np.inf)
-    for _ in range(400):
+    for _ in range(250):
         proposed = odds + rng.normal(size=4)
         theta = 1 / (1 + np.exp(-proposed))
-        proposed_density = log_density(theta, model, prior, y) + np.log(theta) + np.log1p(-theta)
+        proposed_density = log_density(theta)
         accepted = np.log(rng.random(4)) < proposed_density - density
         odds, density = np.where(accepted, proposed, odds), np.where(accepted, proposed_density, density)
         states.append(1 / (1 + np.exp(-odds)))
-    return np.transpose(states[100:])
+    return np.transpose(states[50:])
 
 
 def reject(rng, model, prior, y):

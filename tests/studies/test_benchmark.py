@@ -88,12 +88,18 @@ def run_reference(folder="reference", **changes):
     return pipeline.run(STUDIES["calibration"], f"{folder}/calibration.zarr", **options)
 
 
-def ship(trials=250, folder="reference"):
-    """Ship the references of more cells than exact-inference has here, from stores in a folder."""
+def run_shipped(folder, trials):
+    """Run exact-inference in a folder, with more cells than the study has here."""
     values = {"n": (10, 20), "epsilon": (1.0, 3.0), "prior": ((1.0, 1.0),)}
     path = f"{folder}/exact-inference.zarr"
     pipeline.run(STUDIES["exact-inference"], path, trials=trials, panels=["binomial"], values=values, progress=False)
-    assert "exact-inference" in shipped.write_shipped(folder)[0]
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def many_references(tmp_path_factory):
+    """Return a folder with a store of 250 trials."""
+    return run_shipped(tmp_path_factory.mktemp("many"), 250)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +108,14 @@ def few_references(tmp_path_factory):
     folder = tmp_path_factory.mktemp("few")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipped, "FOLDER", folder)
-        ship(3, folder)
+        assert "exact-inference" in shipped.write_shipped(run_shipped(folder, 3))[0]
     return (folder / "exact-inference.json.gz").read_bytes(), folder
+
+
+@pytest.fixture
+def without_costs(monkeypatch):
+    """Omit the measurement of seconds and memory, which repeats fits."""
+    monkeypatch.setattr(benchmark_run, "measure_costs", lambda *_: {})
 
 
 @pytest.fixture
@@ -194,7 +206,8 @@ def test_references_that_are_read_leave_time_for_trials_that_decide_on_calibrati
 
 
 @pytest.mark.slow
-def test_an_interrupted_benchmark_resumes(command, folder):
+@pytest.mark.usefixtures("without_costs")
+def test_an_interrupted_benchmark_resumes(command):
     assert command(*OWN, "--trials", "30", "--study", "calibration")[0] == 0
     code, out, _ = command(*OWN, "--trials", "30")
     assert (code, len(rows_of(out))) == (0, 2)
@@ -245,9 +258,8 @@ def test_trials_beyond_a_time_limit_fail_and_no_seconds_are_measured(command, sh
 
 
 @pytest.mark.slow
-def test_shipped_references_are_not_computed_again_and_recompute_computes_them(command, capsys, folder):
-    ship()
-    capsys.readouterr()
+def test_shipped_references_are_not_computed_again_and_recompute_computes_them(command, folder, many_references):
+    shipped.write_shipped(many_references)
     for options, methods, origin in (
         (("--store", "bench"), ["narrow"], "shipped with dpstudies"),
         (("--store", "whole", "--recompute"), ["exact", "gibbs-exact", "narrow"], "computed in this run"),
@@ -266,8 +278,9 @@ def test_shipped_references_are_not_computed_again_and_recompute_computes_them(c
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_costs")
 def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
-    ship(60)
+    shipped.write_shipped(run_shipped("reference", 60))
     values = {"n": (10, 20), "epsilon": (1.0,), "prior": ((1.0, 1.0),)}  # in another order than cells of the store
     quick = Scale(60, ("binomial",), values)
     panels = []
@@ -305,6 +318,7 @@ METHOD = OwnMethod("exact", "table", exact, has_prior)
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("without_costs")
 @pytest.mark.parametrize(
     ("text", "name", "trials", "is_right"),
     [(FILE, "METHOD", 40, True), (TABLES, "METHOD", 10, True), (FILE, "NARROW", 100, False)],
@@ -317,7 +331,6 @@ def test_only_wrong_posteriors_are_reported_as_wrong_in_twenty_repetitions(
     (folder / "exact.py").write_text(text)
     monkeypatch.setattr(computation, "STUDIES", STUDIES)
     monkeypatch.setattr(shipped, "FOLDER", REFERENCES)
-    monkeypatch.setattr(benchmark_run, "measure_costs", lambda *_: {})
     file, reported = find_method(f"exact.py:{name}"), []
     for seed in range(20):
         runs, _ = computation.plan_benchmark(file, f"bench-{seed}", "quick", trials=trials, seed=seed)
@@ -341,15 +354,18 @@ def test_other_data_are_not_paired_with_shipped_trials(shipped_file):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_costs")
 @pytest.mark.parametrize(("trials", "n_shipped"), [(60, 300), (100, 60)])
-def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(folder, monkeypatch, trials, n_shipped):
+def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(
+    many_references, monkeypatch, trials, n_shipped
+):
     monkeypatch.setattr(shipped, "_is_paired", lambda *_: True)
     # the means of 250 shipped trials and of 60 may have other smallest ones
     monkeypatch.setattr(benchmark_results, "best_references", lambda panel, _: ["exact"] * len(panel.cells))
     monkeypatch.setattr(shipped, "_N_PAIRED", n_shipped)
-    ship()
+    shipped.write_shipped(many_references)
     panels = []
-    for name, reference, n in (("paired", "reference", 60), ("shipped", None, trials)):
+    for name, reference, n in (("paired", many_references, 60), ("shipped", None, trials)):
         options = {"scale": "quick", "reference": reference, "studies": ["exact-inference"], "trials": n}
         runs, _ = computation.plan_benchmark(find_method("mine.py"), name, **options)
         panels += compute(runs, "posterior").panels
@@ -438,9 +454,10 @@ def test_damaged_shipped_references_are_refused_in_one_line(refused, folder, shi
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_costs")
 def test_references_of_a_store_are_paired_by_trial_and_not_computed_again(command):
-    run_reference(trials=60)
-    words = "--study", "calibration", "--trials", "60"
+    run_reference(trials=30)
+    words = "--study", "calibration", "--trials", "30"
     code, out, _ = command(*OWN, *words, "--reference", "reference")
     assert code == 0
     own = open_panel(ResultStore.open("bench/calibration.zarr"), "binomial")
@@ -489,6 +506,7 @@ def test_bad_input_is_refused_in_one_line_before_anything_is_written(refused, fo
     refused("benchmark", "--store", "bench", *arguments, message=message)  # the last --store counts
 
 
+@pytest.mark.usefixtures("without_costs")
 @pytest.mark.parametrize("options", [("20",), pytest.param(("120", "--recompute"), marks=pytest.mark.slow)])
 def test_an_edited_method_is_refused_once_it_has_ok_trials(command, refused, folder, shipped_file, options):
     words = *OWN, *EXACT, "--trials", *options
@@ -562,13 +580,13 @@ def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatc
     }
     with_quick(
         monkeypatch,
-        noisy_tables=Scale(20, ("mechanisms",), tables),
+        noisy_tables=Scale(8, ("mechanisms",), tables),
         regression_inference=Scale(30, ("calibration", "one-feature"), regressions),
     )
     for kind in ("table", "regression"):
         assert command("new", kind, f"my_{kind}")[0] == 0
     code, out, _ = command("benchmark", "my_table.py", "--store", "table")
-    assert (code, "20 trials of my_table are ok, 0 failed." in out) == (0, True)
+    assert (code, "8 trials of my_table are ok, 0 failed." in out) == (0, True)
     assert re.search(r"noisy-tables +mechanisms +2 of 3 +undecided \(1 of 1 cell\) +1\.\d+ ± 0\.\d+ ", out)
     code, out, _ = command("benchmark", "my_regression.py", "--store", "regression")
     assert (code, "60 trials of my_regression are ok, 0 failed." in out) == (0, True)  # it does not support 10 records

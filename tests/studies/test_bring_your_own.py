@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 from copy import copy
 from dataclasses import replace
@@ -34,8 +33,7 @@ from studies.figures.defaults import default_figures
 from studies.report import load_summaries, write_report
 from studies.styles import INK, MECHANISM_STYLES, describe_audit, label_method, looks_of, stored_audits
 from tests.statistical import assert_frequencies, assert_mean_within
-
-ROOT = Path(__file__).parents[2]
+from tests.studies.processes import COMMAND, ROOT, run_python
 
 
 def with_mechanisms(panel, *mechanisms):
@@ -129,10 +127,9 @@ def test_distribution_of_the_readme_mechanism_matches_its_draws(mechanism, count
 
 
 @pytest.mark.slow
-def test_audit_of_the_readme_mechanism(command, refused, folder, mechanism):
+def test_audit_of_the_readme_mechanism(command, printed, refused, folder, mechanism):
     target, at = f"{folder}/my_mechanism.py:MECHANISM", ("--n", "100", "--epsilon", "1")
-    code, out, err = command("audit", target, "--prior", "1:1", *at)
-    assert (code, err) == (0, "")
+    out = printed("audit", target, "--prior", "1:1", *at)
     assert "within" in out
     assert f"{audit_counts(mechanism, [1, 1], 100, 1.0).epsilon:.3f}" == "0.736"
     assert "0.7358" in out
@@ -522,21 +519,6 @@ def install(folder, package, code, **groups):
     )
 
 
-def dpstudies(folder, *words):
-    """Run the command in a new process that can import the packages in `folder`."""
-    path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", "from studies.cli import main; main()", *words],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 @pytest.mark.slow
 def test_studies_of_packages_are_listed(tmp_path):
     """Studies of installed packages are listed; a broken package causes a one-line warning and no other failure."""
@@ -544,11 +526,11 @@ def test_studies_of_packages_are_listed(tmp_path):
     install(tmp_path, "bad_studies", "1 / 0", studies={"no-study": "bad_studies:STUDY"})
     install(tmp_path, "bold_studies", TOY, studies={"calibration": "bold_studies:STUDY"})
     install(tmp_path, "odd_studies", TOY.replace("NAME", "even"), studies={"odd": "odd_studies:STUDY"})
-    code, out, err = dpstudies(tmp_path, "list")
-    assert code == 0
-    listed = [line.split()[0] for line in out.splitlines()[1:]]
+    done = run_python(COMMAND, "list", folder=tmp_path)
+    assert done.returncode == 0
+    listed = [line.split()[0] for line in done.stdout.splitlines()[1:]]
     assert listed == [*MODULES.built_in, "toy-study"]
-    assert sorted(err.splitlines()) == [
+    assert sorted(done.stderr.splitlines()) == [
         "dpstudies: calibration is built in and cannot be registered in dpstudies.studies, as bold_studies does; "
         "choose another name",
         "dpstudies: the study no-study is omitted: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
@@ -601,7 +583,7 @@ def test_name_registered_by_two_packages_is_refused(installed):
 
 
 @pytest.mark.slow
-def test_packages_register_mechanisms(installed, command, refused):
+def test_packages_register_mechanisms(installed, command, printed, refused):
     points = {
         "geometric-too": "distributions_plugin:GEOMETRIC",
         "response": "distributions_plugin:DISTRIBUTIONS",
@@ -614,8 +596,7 @@ def test_packages_register_mechanisms(installed, command, refused):
     )
     assert REGISTERED.added() == ["geometric-too", "gone", "response", "text"]
     at = ("--prior", "1:1", "--n", "10", "--epsilon", "1")
-    code, out, err = command("audit", "geometric-too", "geometric", *at)
-    assert (code, err) == (0, "")
+    out = printed("audit", "geometric-too", "geometric", *at)
     rows = [line.split() for line in out.splitlines()[1:3]]
     assert rows[0][0] == "geometric-too"
     assert rows[0][1:] == rows[1][1:]

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli, folders
+from tests.studies.processes import COMMAND, ROOT, run_python
 
-ROOT = Path(__file__).parents[2]
 STUDY_FILE = """
 import numpy as np
 from pipeline import Factor, Measure, Method, Panel, Study
@@ -121,21 +119,6 @@ def test_trial_that_differs_exits_with_1(command, tmp_path):
     assert command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "6")[0] == 0
 
 
-@pytest.mark.slow
-def test_study_file_with_failed_trials(command, tmp_path):
-    """Failed trials are counted, listed with the command that recomputes them, and lead to exit code 1."""
-    (tmp_path / "toy.py").write_text(STUDY_FILE)
-    code, out, _ = command("run", "toy.py", "--store", "t.zarr")
-    assert (code, "7 trials failed" in out) == (1, True)
-    assert command("status", "t.zarr")[0] == 1
-    code, out, _ = command("errors", "t.zarr")
-    assert code == 1
-    assert "p: 7 failed: value is two\n  n=2, algorithm=odd: 7 trials, first 0\n" in out
-    assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
-    assert command("report", "t.zarr")[0] == 0
-    assert "All evaluations done, some failed." in (tmp_path / "t.html").read_text()
-
-
 def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command):
     text = STUDY_FILE.replace('return {"x": data}', 'raise ValueError("a wrong name")')
     text = text.replace("trials=7, block_trials=3", "trials=30, block_trials=10")
@@ -233,34 +216,9 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
 def test_client_that_failed_is_closed_before_the_process_ends(tmp_path):
     """A client whose loop has ended waits for 20 s, and prints a traceback."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tls://127.0.0.1:9"}}}))
-    words = [
-        sys.executable,
-        "-c",
-        "from studies.cli import main; main()",
-        "cluster",
-        "check",
-        f"{tmp_path}/c.yaml:gone",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_python(COMMAND, "cluster", "check", f"{tmp_path}/c.yaml:gone")
     assert done.returncode == 2
     assert "no scheduler responds at tls://127.0.0.1:9" in done.stderr.splitlines()[-1]
-
-
-HEAVY = {"xarray", "dask", "distributed", "scipy", "numba", "matplotlib", "studies.counts.hellinger_accuracy"}
-LOADED = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from studies.cli import main; main()"
-
-
-def loaded(*words):
-    """Return the names of heavy modules that a command imports, determined in a new process."""
-    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=False)
-    return HEAVY & set(done.stdout.split())
-
-
-@pytest.mark.slow
-def test_help_list_and_status_import_neither_studies_nor_arrays(command, tmp_path):
-    command("run", "gibbs-traces", "--store", "s.zarr", "--panel", "binomial", "--set", "iteration=0,1")
-    assert loaded("--help") == loaded("list") == loaded("status", "s.zarr") == set()
-    assert "studies.counts.hellinger_accuracy" in loaded("list", "hellinger-accuracy")
 
 
 def test_readmes_name_every_command(command):

@@ -253,15 +253,6 @@ def test_small_file_against_hand_computation(tmp_path):
     assert table.digest == sha256(GOOD.encode())
 
 
-def test_row_at_the_middle_of_all_ranges_is_zero(tmp_path):
-    table = read_csv(write(tmp_path, "a,y\n0,0\n2,1\n1,0\n2,0\n"), "y")
-    assert table.x.tolist() == [[-1.0], [1.0], [0.0], [1.0]]
-
-
-def test_the_last_value_is_the_positive_class(tmp_path):
-    assert read_csv(write(tmp_path, GOOD), "sold").y.tolist() == [0, 1, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("values", "classes", "expected"),
     [
@@ -293,9 +284,17 @@ def test_compressed_file(tmp_path):
     assert (table.name, table.y.tolist()) == ("pets", [0, 1, 1, 0])
 
 
-def test_boolean_columns_are_categories(tmp_path):
-    table = read_csv(write(tmp_path, "old,y\nTrue,0\nFalse,1\nTrue,1\nFalse,0\n"), "y")
-    assert (table.columns, table.x.tolist()) == (("old=True",), [[1.0], [-1.0], [1.0], [-1.0]])
+@pytest.mark.parametrize(
+    ("rows", "column", "expected"),
+    [
+        ("a,y\n0,0\n2,1\n1,0\n2,0\n", "a", [-1, 1, 0, 1]),
+        ("old,y\nTrue,0\nFalse,1\nTrue,1\nFalse,0\n", "old=True", [1, -1, 1, -1]),
+    ],
+    ids=["middle of a range", "booleans"],
+)
+def test_scaled_numbers_and_categories(tmp_path, rows, column, expected):
+    table = read_csv(write(tmp_path, rows), "y")
+    assert (table.columns, table.x[:, 0].tolist()) == ((column,), expected)
 
 
 def test_numbers_of_any_size(tmp_path):

@@ -1,5 +1,6 @@
 """Tests of noisy tables in CSV files and of the command ``infer``."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,8 @@ from pipeline.errors import BadInputError
 from studies.own_data.published_checks import _equal_chance
 from studies.own_data.published_table import read_table, read_table_csv
 
-CELLS = """state,county,noisy,var
-,,130.5,4
+HEAD = "state,county,noisy,var\n"
+CELLS = f"""{HEAD},,130.5,4
 NA,,61,0
 B,,70.2,4
 NA,01,40.1,1
@@ -39,10 +40,9 @@ def frame(**columns):
 
 
 @pytest.mark.parametrize("words", [("--output", "out.csv"), ("--output", "out.nc", "--seed", "3")])
-def test_output_is_the_posterior_of_the_table(command, words):
+def test_output_is_the_posterior_of_the_table(printed, words):
     Path("cells.csv").write_text(CELLS)
-    code, out, err = command(*INFER, "--prior", "poisson:35", "--draws", "200", "--level", "0.9", *words)
-    assert (code, err) == (0, "")
+    out = printed(*INFER, "--prior", "poisson:35", "--draws", "200", "--level", "0.9", *words)
     one, two = Noise("gaussian", 1.0), Noise("gaussian", 2.0)
     values, parents = [130.5, 61.0, 70.2, 40.1, np.nan, 33.3, 35.9], [-1, 0, 0, 1, 1, 2, 2]
     exact = table_posterior(values, [two, EXACT, two, one, None, one, one], parents, poisson(35))
@@ -165,20 +165,19 @@ def test_totals_that_are_sums_are_no_measurements():
 
 
 @pytest.mark.slow
-def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated():
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_clipped_table_has_a_warning_and_right_totals_if_it_is_stated(seed):
     """Poisson counts with Gaussian noise 10 are published as max(y, 0), and their sum is far too large as it is."""
-    bias = np.zeros((2, 2))
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        counts = rng.poisson(2.0, 150)
-        cells = pd.DataFrame({"a": np.arange(150), "v": np.maximum(counts + rng.normal(0.0, 10.0, 150), 0.0)})
-        for row, seen in enumerate((None, "clipped")):
-            table = read_table(cells, ["a"], "v", sd=10, seen=seen)
-            assert [("looks clipped" in text) for text in table.warnings] == [True] * (seen is None)
-            posterior = posterior_of(table, fit_prior(*table[:3], seen=table.seen))
-            bias[row, seed] = (posterior.mean()[150] - counts.sum()) / posterior.std()[150]
-    assert bias[0].min() > 2.0
-    assert np.abs(bias[1]).max() < 2.5
+    rng, bias = np.random.default_rng(seed), {}
+    counts = rng.poisson(2.0, 150)
+    cells = pd.DataFrame({"a": np.arange(150), "v": np.maximum(counts + rng.normal(0.0, 10.0, 150), 0.0)})
+    for seen in (None, "clipped"):
+        table = read_table(cells, ["a"], "v", sd=10, seen=seen)
+        assert [("looks clipped" in text) for text in table.warnings] == [True] * (seen is None)
+        posterior = posterior_of(table, fit_prior(*table[:3], seen=table.seen))
+        bias[seen] = (posterior.mean()[150] - counts.sum()) / posterior.std()[150]
+    assert bias[None] > 2.0
+    assert abs(bias["clipped"]) < 2.5
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_ranges_of_values_that_agree_give_no_warning(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coarse", [50.0, 1000.0])
+@pytest.mark.parametrize("coarse", [50.0, pytest.param(1000.0, marks=pytest.mark.exhaustive)])
 def test_order_of_measurements_of_a_cell_does_not_change_the_posterior(coarse):
     """Cells are measured by two tables, of which one has little noise and informs the hyperprior."""
     fine = [(cell, value, 5.0) for cell, value in zip("abcd", (-4.0, 1.0, -2.0, 3.0), strict=True)]
@@ -326,6 +325,9 @@ def test_noise_has_the_stated_variance(name, variance):
     assert (z * z * weight).sum() / weight.sum() == pytest.approx(variance, rel=1e-4)
 
 
+FORMATS = "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or small-rounded:B"
+
+
 @pytest.mark.parametrize(
     ("changed", "levels", "message"),
     [
@@ -340,17 +342,8 @@ def test_noise_has_the_stated_variance(name, variance):
         ({"s": [1.0, np.nan, 1.0]}, ["a"], "variance must be given for a value, got nan in data row 2"),
         ({"b": ["", "1", ""]}, ["a", "b"], "a must have a row for every cell, got none for x; add a row with a blank"),
         ({"a": ["", "x", "x"], "b": ["", "", "1"], "c": [""] * 3}, ["a", "b", "c"], "of c below it, got none for x, 1"),
-        (
-            {"seen": ["", "topcoded", ""]},
-            ["a"],
-            "seen must be value, clipped, suppressed:T, rounded:B, random-rounded:B or "
-            "small-rounded:B, or blank, got topcoded in data row 2",
-        ),
-        (
-            {"seen": ["", "rounded:2.5", ""]},
-            ["a"],
-            "format rounded:2.5: base must be an integer of at most 2**52, got 2.5",
-        ),
+        ({"seen": ["", "topcoded", ""]}, ["a"], f"{FORMATS}, or blank, got topcoded in data row 2"),
+        ({"seen": ["", "rounded:2.5", ""]}, ["a"], "rounded:2.5: base must be an integer of at most 2**52, got 2.5"),
         ({"seen": ["", "suppressed:0", ""]}, ["a"], "format suppressed:0: threshold must be"),
         (
             {"b": ["1", "1", "2"]},
@@ -361,9 +354,8 @@ def test_noise_has_the_stated_variance(name, variance):
     ],
 )
 def test_bad_tables_are_refused(changed, levels, message):
-    with pytest.raises(BadInputError) as error:
+    with pytest.raises(BadInputError, match=re.escape(message)):
         read_table(frame(**changed), levels, "v", "s")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -394,56 +386,43 @@ def test_bad_tables_are_refused(changed, levels, message):
     ],
 )
 def test_statements_that_contradict_each_other_are_refused(words, message):
-    with pytest.raises(BadInputError) as error:
+    with pytest.raises(BadInputError, match=re.escape(message)):
         read_table(frame(), ["a"], "v", **words)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("cells", "words", "message"),
     [
-        (CELLS, ("--seen", "random-rounded:3"), "counts that are rounded at random must have no noise, got 130.5"),
+        (CELLS, "--seen random-rounded:3", "counts that are rounded at random must have no noise, got 130.5"),
         (
-            "state,county,noisy,var\n,,9,0\nA,,4,0\n",
-            ("--levels", "state", "--seen", "rounded:5"),
-            "rounded to the nearest must be a multiple of 5, got 9 for the total; check the base, or state another",
+            f"{HEAD},,9,0\nA,,4,0\n",
+            "--levels state --seen rounded:5",
+            "multiple of 5, got 9 for the total; check the base",
         ),
-        (
-            "state,county,noisy,var\n,,9,0\nA,,4,0\nB,,4,0\n",
-            ("--levels", "state"),
-            "got 9 for the total, where its parts allow 8",
-        ),
-        ("state,county,noisy,var\n,,9,1\nA,,4,1\nB,,5,1\n", ("--levels", "state"), "made consistent after the noise"),
-        ("state,county,noisy,var\n,,,1\nA,,,1\nB,,5,1\n", ("--levels", "state", "--prior", "uniform"), "neither for A"),
-        (
-            "a,s,var\nx,5,0\nx,6,0\n",
-            ("--levels", "a", "--value", "s"),
-            "got 6 for x, where other values of this count allow 5",
-        ),
-        ("a,s,var\nx,-5,4\n", ("--levels", "a", "--value", "s", "--seen", "clipped"), "got -5 for x; it is no clipped"),
-        ("a,s,var\nx,5,4\n", ("--levels", "a", "--value", "s", "--seen", "suppressed:9"), "is NaN, blank in a file"),
-        (CELLS, ("--noise", "geometric"), "geometric noise must be an integer, got 130.5 for the total"),
-        (CELLS, ("--draws", "3"), "--output must be given with --draws"),
-        (CELLS, ("--draws", "900000000", "--output", "o.csv"), "--draws must be"),
-        (CELLS, ("--prior", "poisson"), "prior must be valid, got 'poisson'"),
-        (
-            CELLS,
-            ("--prior", "poisson:x"),
-            "got 'poisson:x': it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN",
-        ),
-        (CELLS, ("--prior", "poisson:1e400"), "or uniform, with finite numbers such as 0.5 or 1000"),
-        (CELLS, ("--prior", "poisson:-1"), "mean must be a finite number > 0"),
-        (CELLS, ("--level", "0.9999999999999999"), "level must be in (0, 1) and not round to 1"),
-        *((CELLS, ("--levels", name), f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
-        *((CELLS, ("--levels", name, "--output", "o.nc"), f"got {name}; rename") for name in ("cell", "draw", "draws")),
-        (CELLS, ("--levels", "draw1", "--draws", "1", "--output", "o.csv"), "got draw1; rename the column"),
-        (CELLS, ("--output", "cells.csv"), "--output must be another file than the table"),
-        (CELLS, ("--levels", "州", "--output", "o.nc"), "must be names in Latin-1"),
+        (f"{HEAD},,9,0\nA,,4,0\nB,,4,0\n", "--levels state", "got 9 for the total, where its parts allow 8"),
+        (f"{HEAD},,9,1\nA,,4,1\nB,,5,1\n", "--levels state", "made consistent after the noise"),
+        (f"{HEAD},,,1\nA,,,1\nB,,5,1\n", "--levels state --prior uniform", "neither for A"),
+        ("a,s,var\nx,5,0\nx,6,0\n", "--levels a --value s", "got 6 for x, where other values of this count allow 5"),
+        ("a,s,var\nx,-5,4\n", "--levels a --value s --seen clipped", "got -5 for x; it is no clipped"),
+        ("a,s,var\nx,5,4\n", "--levels a --value s --seen suppressed:9", "is NaN, blank in a file"),
+        (CELLS, "--noise geometric", "geometric noise must be an integer, got 130.5 for the total"),
+        (CELLS, "--draws 3", "--output must be given with --draws"),
+        (CELLS, "--draws 900000000 --output o.csv", "--draws must be"),
+        (CELLS, "--prior poisson", "prior must be valid, got 'poisson'"),
+        (CELLS, "--prior poisson:x", "got 'poisson:x': it must be auto, negative-binomial:SHAPE:MEAN, poisson:MEAN"),
+        (CELLS, "--prior poisson:1e400", "or uniform, with finite numbers such as 0.5 or 1000"),
+        (CELLS, "--prior poisson:-1", "mean must be a finite number > 0"),
+        (CELLS, "--level 0.9999999999999999", "level must be in (0, 1) and not round to 1"),
+        *((CELLS, f"--levels {name}", f"got {name}; rename") for name in ("value", "mean", "sd", "low", "high")),
+        *((CELLS, f"--levels {name} --output o.nc", f"got {name}; rename") for name in ("cell", "draw", "draws")),
+        (CELLS, "--levels draw1 --draws 1 --output o.csv", "got draw1; rename the column"),
+        (CELLS, "--output cells.csv", "--output must be another file than the table"),
+        (CELLS, "--levels 州 --output o.nc", "must be names in Latin-1"),
     ],
 )
 def test_bad_input_is_refused_on_one_line(refused, cells, words, message):
     Path("cells.csv").write_text(cells)
-    refused(*INFER, *words, message=message)
+    refused(*INFER, *words.split(), message=message)
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -1,17 +1,14 @@
 """Tests that a command ends with its exit code, whatever functions of a study leave running or do to its streams."""
 
 import io
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
 from pipeline.blocks.failures import call
+from tests.studies.processes import run_python
 
-ROOT = Path(__file__).parents[2]
 STUDY = """
 import io, multiprocessing, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -77,18 +74,10 @@ def run_panels(folder, *panels, cluster="threads"):
     """Run panels as the installed command does, which must end within the time limit."""
     (folder / "left.py").write_text(STUDY)
     words = [word for name in panels for word in ("--panel", name)]
-    return subprocess.run(
-        [
-            sys.executable, "-c", "from studies.cli import run_process; run_process()", "run", "left.py",
-            "--store", "s.zarr", *words, "--cluster", cluster,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )  # fmt: skip
+    code = "from studies.cli import run_process; run_process()"
+    return run_python(
+        code, "run", "left.py", "--store", "s.zarr", *words, "--cluster", cluster, folder=folder, timeout=90
+    )
 
 
 @pytest.mark.slow
@@ -176,9 +165,5 @@ print(os.waitpid(child, 0)[1])  # the number of the signal that ended the child
 
 
 def test_forked_process_ends_without_a_message_when_a_pool_terminates_it():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=90, env=environment,
-        check=True,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("15\n", "")
+    done = run_python(f"import warnings; warnings.simplefilter('ignore'){FORK}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "15\n", "")

@@ -34,10 +34,8 @@ FILES = {
     "other.json": '{"a": 1}\n',
     "half.json": '{\n "release": ',
 }
-MEAN, HISTOGRAM = (
-    "mean people.csv --column income --epsilon 1 --yes",
-    "histogram people.csv --column region --epsilon 1",
-)
+MEAN = "mean people.csv --column income --epsilon 1 --yes"
+HISTOGRAM = "histogram people.csv --column region --epsilon 1"
 MISTAKES = {
     "run mine --store new.zarr": "or a .py file (did you mean the file mine.py?), or module:object",
     "run hellinger-accurcy --store new.zarr": "did you mean hellinger-accuracy",
@@ -48,7 +46,8 @@ MISTAKES = {
     "run hellinger-accuracy --store new.zarr --trials 1000000000": "must have at most 10,000,000 blocks",
     "plan hellinger-accuracy --trials 1000000000": "must have at most 10,000,000 blocks",
     "plan hellinger-accuracy --set epsilon=0": "epsilon must be",
-    "rn": "No such command 'rn'. Did you mean 'run'?",
+    "rn": "No such command 'rn'. Did you mean 'run'?; see 'dpstudies --help'\n",
+    "cluster walk": "; see 'dpstudies cluster --help'\n",
     "run mine.zarr --store new.zarr": "unknown study 'mine.zarr'; allowed: hellinger-",
     "run mine.py": "Missing option '--store'; see 'dpstudies run --help'",
     "run gone.py --store new.zarr": "correct the path, or write an example with: dpstudies new study gone",
@@ -68,6 +67,12 @@ MISTAKES = {
     "run mine.py --store new.zarr --share 0/3": "a share must be K/M with 1 <= K <= M",
     "run mine.py --store new.zarr --cluster slrum": "did you mean slurm?",
     "run mine.py --store new.zarr --until small": "until must be",
+    "run all --store lab --trials 5": "are for one study",
+    "run all --store lab --panel default": "are for one study",
+    "run all --store lab --set n=1": "are for one study",
+    "run all --store lab --scale quik": "did you mean quick?",
+    "run all --store lab --seed -1": "seed must be >= 0",
+    "run all --store lab --cluster absent.yaml": "cannot read the cluster file",
     "report people.csv": "people.csv exists but is not a result store; choose another path",
     "report gone.zarr": "no result store at gone.zarr; run a study with --store gone.zarr first",
     "status mine.py": "mine.py exists but is not a result store",
@@ -123,6 +128,7 @@ MISTAKES = {
     "run mine.py --store new.zarr --cluster latin.yaml:x": "latin.yaml must be YAML: it is not UTF-8 text; correct it",
     "run mine.py --store new.zarr --cluster gone.yaml:x": "gone.yaml: No such file or directory; correct the path",
     "partition people.csv --target income --coefficient age --partitions 9 --epsilon 1": "either --cutoffs or --prob",
+    "partition people.csv --yes": "Missing option '--target'",
     "new mechanism noise": "noise.py must not exist, because it would be overwritten; choose another name",
     "new study 2fast": "the name must be that of a new Python module",
     "infer people.csv --levels region": "unknown column 'value'; allowed: income, age, region",
@@ -143,4 +149,5 @@ def test_mistake_is_refused_on_one_line_with_a_remedy(refused, tmp_path, line):
         getattr(creating, kind)(name)
     err = refused(*shlex.split(line.replace("Age>65", "'Age>65'")), message=MISTAKES[line])
     assert SECRET not in err
+    assert "dpstudies_file" not in err
     assert "cannot load" in err or not re.search(r"[a-z](Error|Exception|Invalid|Warning)\b|Errno|codec", err)

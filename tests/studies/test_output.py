@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from studies.output import printable
+from tests.studies.processes import COMMAND, ROOT
 from tests.studies.test_cli import STUDY_FILE
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -53,16 +52,10 @@ def test_terminal_escapes_of_a_study_are_not_printed(command, refused):
 
 def shell(line, folder):
     """Run a shell command; return its exit code and its standard error."""
-    program = f"{sys.executable} -c 'from studies.cli import main; main()'"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    program = f"{sys.executable} -c '{COMMAND}'"
+    words = ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder, env=path)
     return done.returncode, done.stderr
 
 

@@ -84,7 +84,7 @@ def test_ranks_of_wrong_or_undeclared_draws_are_not_uniform(correlation, chains,
 
 def chain_of_posterior(rng, model, prior, y):
     """Return AR(1) chains whose stationary distribution is the exact posterior."""
-    ordered = np.sort(exact_posterior(model, prior, y).sample(rng, 20_000))
+    ordered = np.sort(exact_posterior(model, prior, y).sample(rng, 4_000))
     uniforms = special.ndtr(autoregressive(rng, 4, 300, 0.9))
     return ordered[(uniforms * ordered.size).astype(int)]
 
@@ -120,7 +120,7 @@ def test_over_confident_method_is_not_calibrated(calibrated):
 def test_diagnostics_are_those_of_chains_only(calibrated):
     ds, _ = calibrated
     assert (ds.rhat.sel(algorithm="metropolis") < 1.2).mean() > 0.9
-    assert (ds.ess.sel(algorithm="metropolis") < 1_200).all()
+    assert (ds.ess.sel(algorithm="metropolis") < 800).all()
     assert ds.rhat.sel(algorithm=["abc", "narrow"]).isnull().all()
 
 
@@ -145,7 +145,7 @@ def test_program_of_another_language_is_calibrated_and_fails_by_trial(tmp_path):
 
     others = [OwnMethod(f.__name__, "posterior", f, foreign_methods.is_binomial) for f in (hang, print_garbage)]
     study = STUDIES["calibration"].with_methods(foreign_methods.PROGRAM, *others)
-    pipeline.run(study, tmp_path / "s.zarr", **{**SMALL, "trials": 20}, allow_failures=True)
+    pipeline.run(study, tmp_path / "s.zarr", **{**SMALL, "trials": 10}, allow_failures=True)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().squeeze()
     assert (ds.status.sel(algorithm="program") == 1).all()
     assert stats.kstest(ds.pit.sel(algorithm="program"), "uniform").pvalue > LEVEL
@@ -367,12 +367,11 @@ def test_extended_store_equals_one_run_from_the_start(command, stores):
     xr.testing.assert_identical(whole, grown)
     assert ResultStore.open("whole.zarr").spec == ResultStore.open("grown.zarr").spec
     xr.testing.assert_identical(grown.sel(algorithm=["naive"]).drop_attrs(), stores.drop_attrs())
-    for name in ("whole.zarr", "grown.zarr"):
-        assert command("resume", name)[0] == 0
-        code, out, _ = command("verify", name)
-        assert (code, "0 problems" in out) == (0, True)
-        assert command("report", name)[0] == 0
-        assert "mine" in Path(name).with_suffix(".html").read_text()
+    assert command("resume", "grown.zarr")[0] == 0
+    code, out, _ = command("verify", "grown.zarr")
+    assert (code, "0 problems" in out) == (0, True)
+    assert command("report", "grown.zarr")[0] == 0
+    assert "mine" in Path("grown.html").read_text()
     code, _, err = command("extend", "grown.zarr", "--add", "mine.py")  # nothing is left to do
     assert (code, err) == (0, "")
 
@@ -406,8 +405,8 @@ def test_edited_file_is_refused_and_its_comments_are_not(command, refused, store
         ("run", "calibration", "--add", "mine.py", *COUNTS, "--store", "whole.zarr"),
         ("extend", "whole.zarr", "--add", "mine.py"),
     ):
-        err = refused(*words, message="the method file")
-        assert "was edited" in err
+        code, _, err = command(*words)
+        assert (code, err.count("\n"), "the method file" in err, "was edited" in err) == (2, 1, True, True)
         assert Path("executed").exists() == ("--add" in words)  # code runs only if the user names its file
     refused("resume", "whole.zarr", "--accept-edited-study", message="gives numbers that differ from the stored ones")
     Path("mine.py").write_text(FILE + "UNUSED = 1\n")
@@ -419,8 +418,8 @@ def test_edited_file_is_refused_and_its_comments_are_not(command, refused, store
 
 
 @pytest.mark.slow
-def test_files_that_this_user_has_not_run_are_refused(command, refused, stores, monkeypatch, tmp_path):
-    monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "elsewhere"))
+def test_files_that_this_user_has_not_run_are_refused(command, refused, stores, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path_factory.mktemp("elsewhere")))
     again = re.search(r"if you trust the code, run: dpstudies (.*)", refused("resume", "whole.zarr"))[1]
     assert command(*again.split())[0] == 0
     assert command("resume", "whole.zarr")[0] == 0
@@ -494,9 +493,8 @@ def test_extension_by_methods_is_of_all_panels(refused, stores, words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["posterior", "table", "regression", "draw"])
-def test_new_files_run_without_editing(command, kind):
-    code, out, err = command("new", kind, "mine")
-    assert (code, err) == (0, "")
+def test_new_files_run_without_editing(command, printed, kind):
+    out = printed("new", kind, "mine")
     assert len(Path("mine.py").read_text().splitlines()) <= 40
     (line,) = re.findall(r": dpstudies (run .*)", out)
     small = {

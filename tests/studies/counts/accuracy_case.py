@@ -3,7 +3,7 @@
 import numpy as np
 
 from studies import STUDIES
-from tests.studies.case import EVERY, Case, Flip, chain, change, exchange, only, scale
+from tests.studies.case import EVERY, Case, Flip, chain, change, exchange, exchanged, only, scale
 
 _QUICK = [
     method.name
@@ -61,17 +61,14 @@ HELLINGER_ACCURACY = Case(
         "permute-and-flip": "holds",
     },
     flips=(
-        Flip({"beats-dimension-k2": "not reproduced"}, exchange("k2", "mechanism", "smooth", "laplace-dimension")),
-        Flip({"beats-dimension-k3": "not reproduced"}, exchange("k3", "mechanism", "smooth-n", "laplace-dimension")),
-        Flip({"beats-dimension-k4": "reproduced"}, exchange("k4", "mechanism", "smooth-n", "laplace-dimension")),
-        Flip({"smooth-beats-global": "not reproduced"}, exchange("k4", "mechanism", "smooth", "global")),
-        Flip({"tailored-beats-histogram": "reproduced"}, exchange("k4", "mechanism", "smooth", "laplace")),
-        Flip(
-            {"geometric-is-best-at-two-cells": "does not hold"},
-            exchange("k2", "mechanism", "geometric", "smooth-exact"),
-        ),
-        Flip({"bound-beats-published": "does not hold"}, exchange("k4", "mechanism", "varying-bound", "smooth")),
-        Flip({"bound-is-behind": "does not hold"}, exchange("k4", "mechanism", "varying-bound", "hamming-exact")),
+        exchanged("beats-dimension-k2", "not reproduced", "k2", "smooth", "laplace-dimension"),
+        exchanged("beats-dimension-k3", "not reproduced", "k3", "smooth-n", "laplace-dimension"),
+        exchanged("beats-dimension-k4", "reproduced", "k4", "smooth-n", "laplace-dimension"),
+        exchanged("smooth-beats-global", "not reproduced", "k4", "smooth", "global"),
+        exchanged("tailored-beats-histogram", "reproduced", "k4", "smooth", "laplace"),
+        exchanged("geometric-is-best-at-two-cells", "does not hold", "k2", "geometric", "smooth-exact"),
+        exchanged("bound-beats-published", "does not hold", "k4", "varying-bound", "smooth"),
+        exchanged("bound-is-behind", "does not hold", "k4", "varying-bound", "hamming-exact"),
         Flip(
             {"exact-beats-noise": "does not hold", "certified": "does not hold", "bound-beats-published": "holds"},
             chain(
@@ -108,10 +105,7 @@ HELLINGER_ACCURACY = Case(
             Flip({"k-norm-is-closest-at-random-data": verdict}, change("random", {}, ratio_to_k_norm_mean=ratio))
             for ratio, verdict in ((0.5, "does not hold"), (1.0, "undecided"))
         ),
-        Flip(
-            {"permute-and-flip": "does not hold"},
-            exchange(EVERY, "mechanism", "permute-and-flip-exact", "smooth-exact"),
-        ),
+        exchanged("permute-and-flip", "does not hold", EVERY, "permute-and-flip-exact", "smooth-exact"),
         Flip(
             {"beats-dimension-k3": "undecided"},
             only("k2"),

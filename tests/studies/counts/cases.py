@@ -3,7 +3,7 @@
 import numpy as np
 
 from mechanisms import FAMILIES, MECHANISMS
-from tests.studies.case import EVERY, Case, Flip, chain, change, drop, exchange, only, scale, select
+from tests.studies.case import EVERY, Case, Flip, chain, change, drop, exchange, exchanged, only, scale, select
 from tests.studies.counts.accuracy_case import HELLINGER_ACCURACY
 
 _AUDITED = "prior n epsilon mechanism"
@@ -39,14 +39,12 @@ HELLINGER_DISTRIBUTION = Case(
         "distributions-are-whole": "passed",
     },
     flips=(
-        Flip({"ahead-of-dimension-k2": "not reproduced"}, exchange(EVERY, "mechanism", "smooth", "laplace-dimension")),
-        Flip(
-            {"ahead-of-dimension-k3": "not reproduced"}, exchange(EVERY, "mechanism", "smooth-n", "laplace-dimension")
-        ),
-        Flip({"ahead-of-dimension-k2": "reproduced"}, exchange(EVERY, "mechanism", "smooth", "laplace")),
-        Flip({"ahead-of-dimension-k3": "reproduced"}, exchange(EVERY, "mechanism", "smooth-n", "laplace")),
-        Flip({"smooth-ahead-of-global": "not reproduced"}, exchange(EVERY, "mechanism", "smooth", "global")),
-        Flip({"ahead-of-histogram": "reproduced"}, exchange(EVERY, "mechanism", "smooth", "laplace")),
+        exchanged("ahead-of-dimension-k2", "not reproduced", EVERY, "smooth", "laplace-dimension"),
+        exchanged("ahead-of-dimension-k3", "not reproduced", EVERY, "smooth-n", "laplace-dimension"),
+        exchanged("ahead-of-dimension-k2", "reproduced", EVERY, "smooth", "laplace"),
+        exchanged("ahead-of-dimension-k3", "reproduced", EVERY, "smooth-n", "laplace"),
+        exchanged("smooth-ahead-of-global", "not reproduced", EVERY, "smooth", "global"),
+        exchanged("ahead-of-histogram", "reproduced", EVERY, "smooth", "laplace"),
         Flip({"distributions-are-whole": "failed"}, scale("k2", {}, probability=1 + 1e-11)),
         Flip({"distributions-are-whole": "failed"}, scale("k2", {}, expected_hellinger=1.2)),
         Flip(
@@ -98,8 +96,8 @@ HELLINGER_LIMITS = Case(
             },
             exchange(EVERY, "mechanism", "optimal", "laplace"),
         ),
-        Flip({"k-norm-is-near-optimal": "does not hold"}, exchange("k4", "mechanism", "k-norm", "k-norm-minimax")),
-        Flip({"geometric-is-nearest": "does not hold"}, exchange(EVERY, "mechanism", "geometric", "smooth-exact")),
+        exchanged("k-norm-is-near-optimal", "does not hold", "k4", "k-norm", "k-norm-minimax"),
+        exchanged("geometric-is-nearest", "does not hold", EVERY, "geometric", "smooth-exact"),
         Flip(
             {"tailored-is-nearer": "reproduced"},
             chain(

@@ -415,20 +415,10 @@ PRIVATE_MCMC = Case(
         Flip({"coverage-where-planned": "does not hold"}, change("simulated", {}, covered_mean=0.8, covered_mcse=0.01)),
         Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, covered_mean=0.91, covered_mcse=0.01)),
         Flip({"coverage-where-planned": "undecided"}, change("simulated", {}, n_ok=19)),
-        Flip(
-            {"effective-draws": "failed"}, scale("step-size", {"model": "quadratic", "step": 0.5}, effective_mean=1.3)
-        ),
-        Flip(
-            {"effective-draws": "failed"}, scale("step-size", {"model": "logistic", "step": 0.05}, effective_mean=1.6)
-        ),
-        Flip(
-            {"bias-grows-with-the-step": "failed"},
-            scale("step-size", {"model": "quadratic", "step": 0.8}, inflation_mean=0.95),
-        ),
-        Flip(
-            {"bias-grows-with-the-step": "failed"},
-            scale("step-size", {"model": "logistic", "step": 0.8}, inflation_mean=0.85),
-        ),
+        _scaled("effective-draws", "failed", "step-size", "effective_mean", 1.3, model="quadratic", step=0.5),
+        _scaled("effective-draws", "failed", "step-size", "effective_mean", 1.6, model="logistic", step=0.05),
+        _scaled("bias-grows-with-the-step", "failed", "step-size", "inflation_mean", 0.95, model="quadratic", step=0.8),
+        _scaled("bias-grows-with-the-step", "failed", "step-size", "inflation_mean", 0.85, model="logistic", step=0.8),
         Flip({}, only("abalone"), others="undecided"),
     ),
     refused={

@@ -121,31 +121,26 @@ def test_user_csv_file(command, tmp_path):
     assert "on the user" in (tmp_path / "s.html").read_text()
 
 
+RECORDS = "1,2,1\n3,4,0\n5,6,0\n1,1,1\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "words", "message"),
+    ("records", "values", "message"),
     [
-        (None, ("target=bought",), "cannot read mine.csv"),
-        ("a,b,bought\n1,2,0\n3,4,1\n5,6,1\n1,1,0\n", ("target=bougth",), "did you mean bought"),
-        ("a,b,bought\n1,2,0\n3,,1\n5,6,1\n1,1,0\n", ("target=bought",), "row 2"),
-        ("a,b,bought\n1,2,1\n3,4,1\n5,6,1\n1,1,1\n", ("target=bought",), "must have two different values"),
-        ("a,b,bought\n1,2,1\n3,4,0\n5,6,2\n1,1,1\n", ("target=bought",), "must have two different values"),
-        ("a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n", ("target=bought", "beta=0"), "beta must be a finite number > 0"),
-        (
-            "a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n",
-            ("target=bought", "order=0.5"),
-            "order must be a finite number >= 1",
-        ),
-        (
-            "a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n",
-            ("target=bought", "epsilon=-1"),
-            "epsilon must be a finite number",
-        ),
+        (None, "target=bought", "cannot read mine.csv"),
+        ("1,2,0\n3,4,1\n5,6,1\n1,1,0\n", "target=bougth", "did you mean bought"),
+        ("1,2,0\n3,,1\n5,6,1\n1,1,0\n", "target=bought", "row 2"),
+        ("1,2,1\n3,4,1\n5,6,1\n1,1,1\n", "target=bought", "must have two different values"),
+        ("1,2,1\n3,4,0\n5,6,2\n1,1,1\n", "target=bought", "must have two different values"),
+        (RECORDS, "target=bought beta=0", "beta must be a finite number > 0"),
+        (RECORDS, "target=bought order=0.5", "order must be a finite number >= 1"),
+        (RECORDS, "target=bought epsilon=-1", "epsilon must be a finite number"),
     ],
 )
-def test_invalid_input_is_reported_before_writing(refused, tmp_path, text, words, message):
-    if text is not None:
-        (tmp_path / "mine.csv").write_text(text)
-    given = [part for word in ("data=mine.csv", *words) for part in ("--set", word)]
+def test_invalid_input_is_reported_before_writing(refused, tmp_path, records, values, message):
+    if records is not None:
+        (tmp_path / "mine.csv").write_text(f"a,b,bought\n{records}")
+    given = [part for word in ("data=mine.csv", *values.split()) for part in ("--set", word)]
     refused("run", "renyi-logistic", "--panel", "csv", *given, "--store", "s.zarr", message=message)
 
 
