@@ -197,7 +197,6 @@ NO_NUMBERS = "claim c must need numbers or texts of n of panel p, or a tuple of 
         ({"short": 81 * "a"}, "short of claim c must be a text of at most 80 characters"),
         ({"also": "q"}, "also of claim c must be a tuple of names of panels, got 'q'"),
     ],
-    ids=str,
 )
 def test_invalid_declarations_are_refused(options, message):
     with refusal(message, error=ValueError):
