@@ -239,7 +239,7 @@ BAD = {
 @pytest.mark.usefixtures("audit")
 @pytest.mark.parametrize("line", BAD)
 def test_bad_input_gives_a_one_line_error(refused, line):
-    err = refused("audit", *shlex.split(line), message=BAD[line])
+    err = refused("audit", *shlex.split(line), message=BAD[line], longest=2000)
     assert "glm-" not in line or "unknown" not in err
 
 

@@ -237,7 +237,8 @@ def test_markers_state_further_missing_cells(command, refused, tmp_path):
     find = re.compile('"noisy": (.*)')
     assert find.search(dropped)[1] == find.search(out)[1]
     message = "column 'x' must be present in every row, got a missing cell in data row 1"
-    refused("regress", "marked.csv", *at, *markers, message=message)
+    code, out, err = command("regress", "marked.csv", *at, *markers)  # after the forecast
+    assert (code, out, message in err.splitlines()[-1]) == (2, "", True)
     refused("mean", "marked.csv", "--column", "x", "--range", "0:1", *ACCOUNT, "--na", "-9", message=message)
 
 
