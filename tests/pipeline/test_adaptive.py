@@ -112,7 +112,8 @@ def observe_run(folder, monkeypatch, seconds, trials):
     monkeypatch.setattr(module, "connect", watched)
     run(str(folder / "waiting.py"), folder / "s.zarr", cluster=str(folder / "c.yaml"))
     spans = [Span(*map(float, file.read_text().split())) for file in (folder / "log").iterdir()]
-    assert len(spans) == trials + 1 + 2  # the first trial is evaluated twice before the run
+    # the first trial is evaluated twice before the run, and a trial perhaps once more after it, to trace its memory
+    assert len(spans) - (trials + 1) in (2, 3)
     return Observation(sizes, supplied, spans)
 
 
