@@ -184,7 +184,8 @@ def execute(
 ) -> None:
     """Compute work until all is committed, after the loss of a worker in child processes; `check` may end the run."""
     with TasksInFlight(client, check) as in_flight:
-        window, budget = Window(client, cluster), Budget(works.study, allow_failures, works.find_succeeded())
+        succeeded = () if allow_failures else works.find_succeeded()  # reads statuses
+        window, budget = Window(client, cluster), Budget(works.study, allow_failures, succeeded)
         try:
             _Driver(task, works, on_receipt, in_flight, window, budget, has_lost_worker).run()
         except BaseException:

@@ -108,7 +108,7 @@ class Children:
     """Child processes of a worker process for one run, each of which computes one step at a time.
 
     Threads share the memory of the worker; a step that needs more than its share is repeated with all of it, one such
-    step at a time, while others go on with their shares.
+    step at a time, while others continue with their shares.
     """
 
     def __init__(self, task: Task, study: Study, memory: int, n_threads: int) -> None:

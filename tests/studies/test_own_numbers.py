@@ -496,7 +496,7 @@ def test_public_options_are_refused_before_cells_are_read(command, file, monkeyp
 
 @pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
 def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(refused, file, regression, words):
-    """Limits of numbers are checked before a table is read: a missing one is not what is refused."""
+    """Limits of numbers are checked before a table is read: the message about a missing one does not appear."""
     partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
     words = {"regression": regression[:-2], "partition": partition}.get(words, words)
     for epsilon in (0, -1, "nan", "inf", 1e-300, 1e200, 1e-9):

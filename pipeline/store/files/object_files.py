@@ -116,7 +116,7 @@ class ObjectFiles:
         """Do nothing: there are no temporary files."""
 
     def fence_earlier(self) -> None:
-        """Do nothing: the record of this session fences the others."""
+        """Do nothing: the record of this session fences the earlier ones."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, dict[str, str] | None]:
         """Read the version of each object (None if it does not exist), then check that the session is current."""
