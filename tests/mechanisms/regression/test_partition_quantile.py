@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,8 @@ from scipy import stats
 
 from mechanisms.audit.partitions import centred_losses, window_distributions
 from mechanisms.core.exact_losses import audit_distributions
+from mechanisms.regression.partition_probability import partition_probability
+from mechanisms.regression.partition_publish import joint_guarantee
 from mechanisms.regression.partition_quantile import (
     QUANTILE_METHODS,
     SCALE_WINDOW,
@@ -260,6 +263,17 @@ def test_extreme_inputs_give_finite_releases(name):
 )
 def test_invalid_methods_raise(name, split, start, message):
     assert_refused(lambda: partition_quantile(name, 10, 1.0, split, start), message)
+
+
+def test_parts_and_sums_of_losses_do_not_exceed_what_is_stated():
+    """Rounded parts of epsilon may exceed it by 1e-17, and three losses of 1/3 + 4e-17 their sum 1."""
+    for hundredths in range(1, 300):
+        epsilon = hundredths / 100
+        mechanism = partition_quantile("quantile-centred", 10, epsilon, [part * epsilon for part in (0.2, 0.3, 0.5)])
+        assert sum(map(Fraction, mechanism.split)) <= epsilon
+    assert sum(map(Fraction, partition_quantile("quantile", 10, 1.0, (0.5, 0.500000000000009), 1.0).split)) <= 1
+    third = partition_probability("normality-corrected", 10, 0.33333333333333337)
+    assert joint_guarantee(third, 3).epsilon == 1.0000000000000002
 
 
 def test_invalid_statistics_raise():

@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mechanisms.core.privacy import Guarantee
@@ -186,6 +187,14 @@ def test_data_augmentation_gives_no_warning_for_a_column_inside_its_range():
 def test_bad_arguments_are_refused(arguments, message):
     given = {"bounds": BOUNDS, "epsilon": 1.0, "rehearsal_seed": 1} | arguments
     assert_refused(lambda: private_regression(*table(300), given.pop("bounds"), given.pop("epsilon"), **given), message)
+
+
+def test_columns_of_a_frame_have_the_order_of_the_bounds():
+    x, y = table(300)
+    frame = pd.DataFrame({"income": x.ravel(), "age": x.ravel()})
+    bounds = {"age": (9.0, 12.0), "income": (9.0, 12.0), "y": (-2.0, 6.0)}
+    refused = "features must have the order of bounds, age, income, got income, age; reorder the columns"
+    assert_refused(lambda: private_regression(frame, y, bounds, 20.0, rehearsal_seed=1), refused)
 
 
 def test_missing_values_are_refused():
