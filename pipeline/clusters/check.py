@@ -20,7 +20,7 @@ from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
 from pipeline.store.files.locations import exists_remotely, is_local, normalise_location
-from pipeline.store.sessions.provenance import PACKAGES, versions
+from pipeline.store.sessions.records import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 

@@ -34,7 +34,7 @@ from pipeline.store.scan.requested import record_requested
 from pipeline.store.scan.run_part import RUN_PART
 from pipeline.store.sessions.costs import MethodCosts
 from pipeline.store.sessions.lease import Session, require_idle
-from pipeline.store.sessions.provenance import describe, now
+from pipeline.store.sessions.records import describe, now
 
 _LOG = logging.getLogger(__name__)
 

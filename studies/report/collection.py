@@ -14,7 +14,7 @@ from pipeline import Erratum
 from pipeline.declare.claims import VERDICTS
 from pipeline.errors import command
 from pipeline.store.files.locations import normalise_location
-from pipeline.store.sessions.provenance import now
+from pipeline.store.sessions.records import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
 from studies.report.page import (

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.store.sessions.provenance import describe
+from pipeline.store.sessions.records import describe
 from studies.report.results import Results, StudyResults
 
 Rows = list[tuple[str, str]]

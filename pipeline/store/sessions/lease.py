@@ -29,8 +29,15 @@ from pipeline.faults import explain
 from pipeline.store.files.access import Files, open_files
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.layout.root import seal
-from pipeline.store.sessions.provenance import now
-from pipeline.store.sessions.records import intact_record, last_number, put_copies, read_copies, read_record, record_key
+from pipeline.store.sessions.records import (
+    intact_record,
+    last_number,
+    now,
+    put_copies,
+    read_copies,
+    read_record,
+    record_key,
+)
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
