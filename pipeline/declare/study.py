@@ -266,6 +266,11 @@ class Study:
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed).with_trials(by_panel)
         for panel in study.panels if check else ():
             panel.check()
+        if check and not any(panel.applicable.any() for panel in study.panels):
+            shown = ", ".join(panel.name for panel in study.panels)
+            raise BadInputError(
+                f"a method must apply to a cell of {shown}, got none; choose other values, or correct validate"
+            )
         if left_out:
             _LOG.info(left_out)
         return study
