@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,11 +10,13 @@ import pytest
 import xarray as xr
 
 import pipeline
+from mechanisms import MECHANISMS
 from pipeline import Method
 from studies import STUDIES
 from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.method_summary import MethodSummary
-from studies.benchmark.results import FitCost, MethodResult, _is_admitted
+from studies.benchmark.page import state_guarantee
+from studies.benchmark.results import BenchmarkResults, FitCost, MethodResult, PanelResult, _is_admitted
 from studies.benchmark.tables import _show_mean
 from studies.benchmark.uniformity import judge_tests
 from studies.figures import Axis, Plot
@@ -57,15 +60,18 @@ def compared_panel(summaries, attributes):
     return ComparedPanel(study.name, study.panel("k2"), study.criteria, coordinates, summaries, attributes, own="mine")
 
 
-def test_references_with_a_broken_guarantee_are_not_admitted():
+def test_methods_without_a_guarantee_or_with_a_broken_one_are_not_admitted():
     empty = MethodSummary({"ok": np.ones(2)}, {}, {}, {}, {})
     audits = {
         name: json.dumps({name: {"verdict": verdict}}) for name, verdict in (("mine", "holds"), ("cheat", "broken"))
     }
-    panel = compared_panel({"mine": empty}, {"audits": audits["mine"]})
-    panel = panel.with_summaries({"cheat": empty, "fair": empty}, {"audits": audits["cheat"]})
+    panel = compared_panel({"mine": empty, "open": empty}, {"audits": audits["mine"], "not_private": "open"})
+    references = dict.fromkeys(("cheat", "local", "fair"), empty)
+    panel = panel.with_summaries(references, {"audits": audits["cheat"], "not_private": "local"})
     admitted = {name: _is_admitted(panel, name, judge_tests([])) for name in panel.methods}
-    assert admitted == {"mine": True, "cheat": False, "fair": True}
+    assert admitted == {"mine": True, "open": False, "cheat": False, "local": False, "fair": True}
+    results = BenchmarkResults("open", "counts", [PanelResult(replace(panel, own="open"), [])], judge_tests([]))
+    assert state_guarantee(results, MECHANISMS["local"]) == "open states no guarantee, so that it has no rank."
 
 
 @pytest.mark.parametrize(("errors", "expected"), [((0.3, 0.4), "2.00 ± 0.25"), ((0.3, math.nan), "2 ± unknown")])
