@@ -58,7 +58,7 @@ def draw_costs(results: StudyResults, costs: Costs) -> tuple[Figure, ...]:
         panel.name: (panel, loss)
         for panel in results.study.panels
         for loss in [results.study.criteria.loss_of(panel)]
-        if loss and len(costs[panel.name]) > 1 and panel.name in results.summaries
+        if loss and len(costs[panel.name]) > 1 and f"{loss}_mean" in results.summaries.get(panel.name, ())
     }
     caption = (
         "Mean loss with bars of two Monte Carlo standard errors, in the last cell that the most methods support, "
@@ -66,8 +66,9 @@ def draw_costs(results: StudyResults, costs: Costs) -> tuple[Figure, ...]:
     )
 
     def draw(summaries: Summaries) -> list[Plot]:
+        stored = {name: drawn[name] for name in drawn if name in summaries}
         return [
-            plot for name, (panel, loss) in drawn.items() for plot in _plot(panel, loss, summaries[name], costs[name])
+            plot for name, (panel, loss) in stored.items() for plot in _plot(panel, loss, summaries[name], costs[name])
         ]
 
     return (Figure("cost", "Accuracy against cost", caption, tuple(drawn), draw),) if drawn else ()

@@ -1,6 +1,10 @@
 """Tests of the table and the figure of the seconds of methods on the page of a store."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+import xarray as xr
 
 import pipeline
 from pipeline.store.sessions.costs import MethodCosts
@@ -36,3 +40,26 @@ def test_page_shows_the_seconds_of_each_method(tmp_path):
 
 def test_stores_without_a_record_of_costs_have_neither():
     assert tabulate_costs({"p": {}}, {}) == []
+
+
+METHODS = {"gibbs": (4, 2.0), "naive": (4, 1.0)}
+PANELS = ("binomial", "multinomial", "exponential")
+
+
+def results_of(summaries):
+    return SimpleNamespace(study=STUDIES["calibration"], summaries=summaries)
+
+
+def summary_of(names=tuple(METHODS)):
+    """Return the summary of a panel with methods whose mean distances are 1, 2, ..."""
+    means = xr.Dataset({"mmd2_mean": ("algorithm", np.arange(1.0, len(names) + 1))}, {"algorithm": list(names)})
+    return means.assign(mmd2_mcse=0.1 * means["mmd2_mean"])
+
+
+def test_panels_without_results_or_means_of_the_loss_are_not_drawn():
+    results = results_of({name: summary_of() for name in PANELS[:2]} | {PANELS[2]: xr.Dataset()})
+    costs = {panel.name: METHODS for panel in results.study.panels}
+    (figure,) = draw_costs(results, costs)
+    assert figure.panels == PANELS[:2]
+    plots = figure.draw({"binomial": summary_of()})  # pages omit panels without ok evaluations
+    assert [plot.titles for plot in plots] == [["binomial"]]
