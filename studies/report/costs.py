@@ -93,7 +93,8 @@ def _plot(panel: Panel, loss: str, summary: xr.Dataset, costs: Mapping[str, tupl
     outputs = [axis.name for axis in panel.outputs]
     ds = summary[[f"{loss}_mean", f"{loss}_mcse"]].rename({by: "method"})
     ds = ds.mean([dim for dim in outputs if dim in ds[f"{loss}_mean"].dims], keep_attrs=True)
-    ds = ds.isel(method=[k for k, name in enumerate(ds["method"].values.tolist()) if name in costs])
+    means = {name: seconds / n for name, (n, seconds) in costs.items() if seconds > 0}  # records have milliseconds
+    ds = ds.isel(method=[k for k, name in enumerate(ds["method"].values.tolist()) if name in means])
     cells = [str(dim) for dim in ds.dims if dim != "method"]
     if cells:
         n_methods = ds[f"{loss}_mean"].notnull().sum("method").transpose(*cells)
@@ -107,7 +108,7 @@ def _plot(panel: Panel, loss: str, summary: xr.Dataset, costs: Mapping[str, tupl
     yield from plot_against_cost(
         f"{panel.name}, {cell}" if cell else panel.name,
         ds["method"],
-        [costs[name][1] / costs[name][0] for name in names],
+        [means[name] for name in names],
         ds[f"{loss}_mean"].values.tolist(),
         ds[f"{loss}_mcse"].values.tolist(),
         next((STYLES_OF_KINDS[kind] for kind in panel.accepts if kind in STYLES_OF_KINDS), {}),

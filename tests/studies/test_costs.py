@@ -73,3 +73,13 @@ def test_panels_without_results_or_means_of_the_loss_are_not_drawn():
 def test_failed_evaluations_which_are_not_timed_do_not_count():
     results = results_of({PANELS[0]: summary_of(n_failed=30), PANELS[1]: summary_of(n_failed=40)})
     assert read_costs(results) == {PANELS[0]: {"gibbs": (1, 2.0), "naive": (1, 1.0)}, PANELS[1]: {}}
+
+
+def test_methods_without_a_measured_time_are_not_drawn():
+    """Records have milliseconds."""
+    costs = {**METHODS, "exact": (4, 0.0)}
+    results = results_of({PANELS[0]: summary_of(tuple(costs))}, costs)
+    (figure,) = draw_costs(results, read_costs(results))
+    (plot,) = figure.draw(results.summaries)
+    assert set(plot.rows["x"]) == {0.25, 0.5}
+    assert set(plot.series) == set(METHODS)
