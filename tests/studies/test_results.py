@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ import xarray as xr
 import pipeline
 from mechanisms import MECHANISMS
 from pipeline import Method
+from pipeline.precision.goals import Reached
+from pipeline.precision.targets import Precision
 from studies import STUDIES
 from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.method_summary import MethodSummary
@@ -23,6 +26,8 @@ from studies.figures import Axis, Plot
 from studies.figures.vega import specify_small
 from studies.report.results import StudyResults, read_results
 from studies.report.selections import _restrict
+from studies.report.study import _tabulate_precision
+from studies.report.summaries import State
 from studies.styles import Look
 from tests.pipeline.helpers import make_study
 
@@ -52,6 +57,22 @@ def test_wall_time_includes_sessions_that_stopped_early():
     times = {"started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:01:00Z"}
     records = [times, {**times, "finished": "2026-01-01T00:00:30Z"}, {"started": times["started"]}]
     assert results_of(TRACES.configure(), records=records).seconds == 90
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ({"slow": {"a": [10, 60.0]}, "fast": {"a": [90, 20.0], "b": [0, 0.0]}}, "68 s"),  # 3/4 of the time
+        ({"slow": {"a": [10, 0.0]}}, "9 s"),  # not measurable: a tenth of the evaluations
+        ({}, "9 s"),
+    ],
+)
+def test_forecast_of_a_precision_has_the_share_of_its_panel_in_the_wall_time(costs, expected):
+    reached = Reached("slow", "n=1", Precision(10, 1.0, 0.1, 0.05, 2.0), "mcse(x) <= 0.05", n_asked=10, n_more=10)
+    sessions = [{"costs": costs}]
+    results = SimpleNamespace(precision=[reached], seconds=90.0, sessions=sessions, state=State(95, 5, 0))
+    ((table, _),) = _tabulate_precision(results)
+    assert dict(zip(table.heads, table.rows[0], strict=True))["time to halve"] == expected
 
 
 def compared_panel(summaries, attributes):
