@@ -158,6 +158,10 @@ def test_line_that_ends_before_the_right_edge_has_no_label_there():
     whole = draw(dict.fromkeys(("ours-0", "laplace"), (1.0, 2.0)), columns=1, height=100)
     assert set(at_line_ends(whole)["series"]) == {"ours-0", "laplace"}
     assert at_line_ends(draw({"ours-0": (1.0, 2.0), "laplace": (3.0,)}, columns=1, height=100)).empty
+    short = draw(dict.fromkeys(("ours-0", "laplace"), (1.0,))).rows
+    for share_x, n_labels in ((True, 0), (False, 2)):
+        rows = pd.concat([whole.rows.assign(axes="a"), short.assign(axes="b")])
+        assert len(at_line_ends(replace(whole, rows=rows, columns=2, share_x=share_x))) == n_labels
 
 
 @pytest.mark.parametrize("ends", [(2.0, 3.0), (2.0, 2.2)])
