@@ -29,7 +29,7 @@ from studies.report.page import (
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
-from studies.report.provenance import cite, describe_folder
+from studies.report.provenance import cite, describe_folder, version_of
 from studies.report.results import (
     VERDICT_GROUPS,
     Results,
@@ -281,8 +281,8 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     if sessions:
         last = max(sessions, key=lambda session: session["started"])
         day = last.get("finished", last["started"])[:10]
-        commands = dict.fromkeys(f"`{session['command']}`" for session in sessions)
-        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: {', '.join(commands)}"
+        commands = dict.fromkeys(f"`{session.get('command', 'unknown')}`" for session in sessions)
+        origin = f"dpstudies {version_of(last) or 'unknown'}, {day}: {', '.join(commands)}"
     else:
         origin = "The records of the sessions that computed these results were lost."
     rows = (
@@ -330,12 +330,9 @@ def _times(results: Results) -> PageTable:
 
 
 def _origins(results: Results) -> PageTable:
-    return PageTable(
-        "Origin of each store",
-        "",
-        ("study", "seed", "created", "spec (SHA-256)", "code"),
-        [
-            (name, str(of["seed"]), of["created"], of["spec_sha256"][:16], of["study_reference"])
-            for name, of in ((name, result.store.attributes) for name, result in results.items())
-        ],
-    )
+    rows = []
+    for name, result in results.items():
+        attributes = result.store.attributes
+        created, code = (str(attributes.get(key, "unknown")) for key in ("created", "study_reference"))
+        rows.append((name, str(attributes["seed"]), created, attributes["spec_sha256"][:16], code))
+    return PageTable("Origin of each store", "", ("study", "seed", "created", "spec (SHA-256)", "code"), rows)
