@@ -245,6 +245,11 @@ def refuse_other_spec(store: ResultStore, study: Study) -> None:
     if not differing:
         return
     more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+    if not store.complete:
+        raise BadInputError(
+            f"the creation of the store {store.url} with a different spec ({differing[0]}{more}) was interrupted; "
+            f"finish it with: {command('resume', store.url)}, or choose another --store path"
+        )
     if _without_numbers(store.spec) != _without_numbers(study.spec()):
         raise BadInputError(
             f"the store {store.url} was created with a different spec or code version ({differing[0]}{more}); "

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.declare.study import Study, includes
 from pipeline.errors import BadInputError
-from pipeline.store.layout.template import root_attributes, write_template
+from pipeline.store.layout.template import write_template
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 
@@ -19,8 +19,6 @@ def finish_creation(
     begun: ResultStore, session: Session, study: Study, attributes: Mapping[str, Any] | None = None
 ) -> ResultStore:
     """Complete an interrupted creation, with attributes of this session, such as its code, and others as begun."""
-    if begun.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
-        raise BadInputError(f"{begun.url} contains an unfinished store with a different spec; choose another path")
     return create_empty_store(session, study, {**begun.attributes, **(attributes or {})})
 
 

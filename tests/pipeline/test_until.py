@@ -29,6 +29,8 @@ from pipeline.precision import goals
 from pipeline.results.verdicts import judge_store
 from pipeline.runs import adaptive, session
 from pipeline.runs.estimate import forecast
+from pipeline.runs.options import RunOptions
+from pipeline.runs.run_plan import plan_extension
 from pipeline.runs.verify import verify
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.result_store import ResultStore
@@ -411,6 +413,22 @@ def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypat
     assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
     one, whole = (open_results(where)["p"].to_dataset().load() for where in (path, coarse))
     assert one.identical(whole)
+
+
+@pytest.mark.parametrize("n_more", [0, 100])
+def test_plan_that_another_session_made_obsolete_changes_no_number_asked_for(coarse, tmp_path, monkeypatch, n_more):
+    """The other session is interrupted; its trials stay pending, also if it changed only the numbers asked for."""
+    path = shutil.copytree(coarse, tmp_path / "s.zarr")
+    plan = plan_extension(STUDY, path, RunOptions(values={"sd": [0.2]}))
+    monkeypatch.setattr(session, "execute", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        extend(path, trials=open_results(path)["p"].sizes["trial"] + n_more, study=STUDY)
+    monkeypatch.undo()
+    counts = count_by_status(ResultStore.open(path), "p")
+    assert counts[Status.PENDING] > 0
+    with pytest.raises(BadInputError, match="another session changed the store"):
+        session.compute_pending(plan)
+    assert count_by_status(ResultStore.open(path), "p") == counts
 
 
 @pytest.mark.slow
