@@ -26,7 +26,7 @@ from pipeline import (
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
 from pipeline.precision import goals
-from pipeline.results.verdicts import judge_store
+from pipeline.results.verdicts import LookHistory, judge_store
 from pipeline.runs import adaptive, session
 from pipeline.runs.estimate import forecast
 from pipeline.runs.options import RunOptions
@@ -369,8 +369,13 @@ def test_claims_are_decided_at_looks(tmp_path):
     assert json.loads(json.dumps(looks)) == looks
 
 
-def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_path):
-    """Later trials, which other claims require, do not change the verdict of a claim with level 0."""
+@pytest.mark.slow
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_claims_are_judged_on_the_trials_of_their_look(tmp_path, monkeypatch, is_earlier):
+    """Later trials do not change the verdict of a decided claim; each look at other trials spends a share of a level.
+
+    An earlier version recorded only the largest number of trials of each look.
+    """
     needs = {"p": {"algorithm": ("constant",)}}
 
     @claim("constant", "Constant draws are 0.5.", kind="self-check", level=0, needs=needs)
@@ -378,15 +383,35 @@ def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_pat
         ds = look["p"]
         return verdict(bool((ds["x_mean"] == 0.5).all()), f"{int(ds['n_ok'].max())} trials.")
 
-    unbiased = next(one for one in STUDY.claims if one.name == "unbiased")
-    study = replace(STUDY, panels=STUDY.panels[:1], claims=(unbiased, constant))
-    store = run(study, tmp_path / "s.zarr", until="claims", at_most=200, values={"sd": [1.0]})
-    assert store.sessions[-1]["looks"] == {"trials": [{"p": 100}, {"p": 200}], "decided": {"constant": 1}}
-    configured = study.from_spec(store.spec)
-    summaries = {"p": summarise(open_results(store)["p"].to_dataset())}
-    findings = {claim.name: finding for claim, finding in judge_store(configured, store, summaries)}
-    assert findings["constant"].evidence == "100 trials."
-    assert findings["unbiased"].evidence.endswith("Look 2 spends 8.7e-08 of the error level 5.7e-07.")
+    @claim("open", "It is open.", kind="self-check", level=1e-6, needs={"p": {"algorithm": ("wide", "narrow")}})
+    def stays_open(look):
+        return verdict(True, f"{look['p']['n_ok'].values.tolist()} trials.", is_settled=False)
+
+    study = replace(STUDY, panels=STUDY.panels[:1], claims=(stays_open, constant))
+    run(study, tmp_path / "s.zarr", until=COARSE, values={"sd": [1.0]})
+    if is_earlier:
+        record = LookHistory.record
+        monkeypatch.setattr(
+            LookHistory,
+            "record",
+            lambda looks: {"looks": {name: record(looks)["looks"][name] for name in ("trials", "decided")}},
+        )
+    for _ in range(2):  # a look at the trials of the last one spends nothing
+        store = extend(tmp_path / "s.zarr", study=study, until="claims", at_most=150)
+        looks = store.sessions[-1]["looks"]
+        assert (looks["trials"], looks["decided"]) == ([{"p": 150}, {"p": 150}], {"constant": 1})
+
+    def evidence():
+        store = ResultStore.open(tmp_path / "s.zarr")
+        summaries = {"p": summarise(open_results(store)["p"].to_dataset())}
+        findings = judge_store(study.from_spec(store.spec), store, summaries)
+        return [finding.evidence for _, finding in findings]
+
+    assert evidence() == ["[[150, 150]] trials. Look 2 spends 1.5e-07 of the error level 1e-06.", "100 trials."]
+    monkeypatch.undo()
+    extend(store, study=study, trials=200)
+    after = "150 trials." if is_earlier else "100 trials."
+    assert evidence() == ["[[200, 200]] trials. Look 3 spends 6.8e-08 of the error level 1e-06.", after]
 
 
 @pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
