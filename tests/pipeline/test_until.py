@@ -37,6 +37,7 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import Stop
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions import lease
+from pipeline.store.sessions.recorded_goal import read_goal
 from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
 from tests.pipeline.helpers import make_study, refusal, unchanged
@@ -291,6 +292,14 @@ def test_budget_of_trials_ends_the_run_with_a_forecast(tmp_path):
     assert ds["n_asked"].sel(algorithm="wide").values.tolist() == [130] * 2
     assert ds["n_asked"].sel(algorithm="narrow").values.tolist()[0] == 100
     assert count_by_status(ResultStore.open(tmp_path / "s.zarr"), "p")[Status.PENDING] == 0
+
+
+@pytest.mark.slow
+def test_new_values_keep_a_target_that_was_not_reached(tmp_path):
+    with pytest.raises(TargetNotReachedError):
+        grown(tmp_path, "mcse(x) <= 1e-3", at_most=100, values={"sd": [1.0], "algorithm": ["wide"]})
+    path = tmp_path / "s.zarr"
+    assert read_goal(extend(path, values={"sd": [0.5]}, study=STUDY).sessions).unmet
 
 
 @pytest.mark.slow
