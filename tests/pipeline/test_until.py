@@ -295,11 +295,16 @@ def test_budget_of_trials_ends_the_run_with_a_forecast(tmp_path):
 
 
 @pytest.mark.slow
-def test_new_values_keep_a_target_that_was_not_reached(tmp_path):
+def test_new_values_keep_a_target_that_was_not_reached_and_a_fixed_number_replaces_it(tmp_path):
+    """The number replaces the target also if all of its trials are stored."""
     with pytest.raises(TargetNotReachedError):
         grown(tmp_path, "mcse(x) <= 1e-3", at_most=100, values={"sd": [1.0], "algorithm": ["wide"]})
     path = tmp_path / "s.zarr"
     assert read_goal(extend(path, values={"sd": [0.5]}, study=STUDY).sessions).unmet
+    for _ in range(2):  # the second one has nothing to record
+        store = extend(path, trials=100, study=STUDY)
+        assert read_goal(store.sessions) is None
+    assert len(store.sessions) == 3
 
 
 @pytest.mark.slow
