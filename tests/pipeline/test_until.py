@@ -262,7 +262,7 @@ def test_event_that_did_not_occur_spends_the_budget(tmp_path, target):
 
 
 @pytest.mark.slow
-def test_declared_statistics_have_jackknife_errors(tmp_path):
+def test_declared_statistics_have_errors_of_half_samples(tmp_path):
     """A fraction of about 1/2 has the error 0.5/√n, so that 0.02 needs about 625 trials."""
     ds = grown(tmp_path, "mcse(x_above) <= 0.02", values={"sd": [1.0], "algorithm": ["wide"]})
     assert 200 <= ds["n_asked"].item() <= 1500
