@@ -276,7 +276,7 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     with_target = [session for session in store.sessions if session.get("until", CLAIMS) != CLAIMS]
     if not with_target:
         return []
-    text, panels = with_target[-1]["until"], with_target[-1].get("panels", ())
+    text, panels = with_target[-1]["until"], with_target[-1].get("panels") or None
     reached = []
     for name, target in resolve_target(parse_target(text), study, panels).items():
         requested = requested_trials(store, target.panel)

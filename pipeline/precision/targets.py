@@ -125,12 +125,12 @@ class PanelTarget:
         return Precision(int(n_values[at]), estimate, error, bound, ratio, is_constant)
 
 
-def resolve_target(target: Target, study: Study, panels: Collection[str] = ()) -> dict[str, PanelTarget]:
+def resolve_target(target: Target, study: Study, panels: Collection[str] | None = None) -> dict[str, PanelTarget]:
     """Return the target in each panel with trials, or in the named ones; deterministic panels are exact."""
     targets = {
         panel.name: _in_panel(target, panel)
         for panel in study.panels
-        if panel.trials is not None and (not panels or panel.name in panels)
+        if panel.trials is not None and (panels is None or panel.name in panels)
     }
     measures = [measure.name for panel in study.panels for measure in panel.measures]
     if not targets and target.name not in measures:

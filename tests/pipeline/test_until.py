@@ -331,6 +331,11 @@ def test_deterministic_panels_are_exact(tmp_path):
     store = ResultStore.open(tmp_path / "s.zarr")
     assert store.requested == {}
     assert count_by_status(store, "table")[Status.OK] == 1
+    run(STUDY, tmp_path / "t.zarr", trials=50)
+    extend(tmp_path / "t.zarr", until="mcse(total) <= 1", panels=["table"], study=STUDY)
+    store = ResultStore.open(tmp_path / "t.zarr")
+    assert not read_goal(store.sessions).is_open
+    assert goals.reached_precision(store, STUDY.from_spec(store.spec)) == []
 
 
 @pytest.mark.parametrize(
