@@ -261,9 +261,10 @@ def refuse_other_spec(store: ResultStore, study: Study) -> None:
             f"the store {store.url} has the numbers of trials of a run until a target ({differing[0]}{more}); continue "
             f"it with the same --until, or ask for a number with: {extension}"
         )
+    addition = "" if store.run_part is not None else f", or add some with: {extension}"
     raise BadInputError(
-        f"the store {store.url} has other numbers of trials ({differing[0]}{more}); pass the stored ones with "
-        f"--trials, or add some with: {extension}"
+        f"the store {store.url} has other numbers of trials ({differing[0]}{more}); continue with the stored ones: "
+        f"{command('resume', store.url)}{addition}"
     )
 
 
