@@ -248,7 +248,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, refused, tmp_path,
         ("letter.txt", "must be a writable folder"),
         ("lab", "a different spec, scale or code version"),
     ):
-        refused("run", "all", "--store", folder, message=message, longest=3000)  # all stored iterations are listed
+        refused("run", "all", "--store", folder, message=message)
     for options in (("--figures", "f"), ("--study", "x")):
         refused("report", "lab", *options)
     refused("report", "lab", "--output", "absent/page.html", message="a .html or .htm file in an existing folder")
