@@ -122,7 +122,7 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
     assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
     page = (tmp_path / "report.html").read_text()
-    assert "All evaluations done." in page  # those of the share
+    assert f"{name}: Share 1/3 of a run. All evaluations done." in page
     assert page.count("<figure") >= 1
     assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
 
