@@ -71,7 +71,7 @@ def parse_target(text: str) -> Target:
         raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; quote it, since it contains '<'")
     name, number, percent = form.groups()
     try:
-        bound = float(number) / (100 if percent else 1)
+        bound = float(number.replace("_", " ")) / (100 if percent else 1)  # Python accepts underscores
     except ValueError:
         bound = math.nan
     if not 0 < bound < math.inf:
@@ -119,6 +119,7 @@ class PanelTarget:
             shares = np.sqrt(np.where(is_certain, minimum, np.fmax(least, minimum)) / n_values)
             ratios = np.maximum(np.where(is_certain, 0.0, errors / bounds), shares)
         ratios = np.where((is_fixed & ~is_certain) | np.isnan(ratios), np.inf, ratios)
+        ratios[(n_values == 0) & n_values.any()] = -np.inf  # a position beyond all ragged rows has no estimate
         at = int(np.argmax(ratios))
         estimate, error, bound, ratio = (float(column[at]) for column in (estimates, errors, bounds, ratios))
         is_constant = bool(is_certain.all() and ratio <= 1)

@@ -346,6 +346,7 @@ def test_deterministic_panels_are_exact(tmp_path):
         ({"until": "mcse(nonsense) <= 0.1", "panels": ["table"]}, "unknown measure or statistic 'nonsense'"),
         ({"until": "mcse(x) < 0.1"}, "must be 'mcse.NAME. <= BOUND'"),
         ({"until": "mcse(x) <= -1"}, "number > 0 or a percentage, got '-1'"),
+        ({"until": "mcse(x) <= 0_1"}, "number > 0 or a percentage, got '0_1'"),
         ({"until": "mcse(x) <= 0%"}, "number > 0 or a percentage, got '0%'"),
         ({"until": "mcse(x[wide] - x[wide]) <= 1"}, "two methods"),
         ({"until": "mcse(x[wide] - exact[narrow]) <= 1"}, "one measure"),
