@@ -24,7 +24,7 @@ from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
 from pipeline.runs.resolve import is_recorded, refuse_other_spec
 from pipeline.runs.run_plan import RunPlan
-from pipeline.store.creation import create_empty_store, finish_creation, grow_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.layout.template import audit_methods
 from pipeline.store.result_store import ResultStore
@@ -141,7 +141,7 @@ def _prepared(session: Session, plan: RunPlan, asked: Mapping[str, Any], added: 
         if store is None:
             return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **added})
         if not store.complete:
-            return retried(finish_creation, store, session, study, source.attributes)
+            return retried(create_empty_store, session, study, {**store.attributes, **source.attributes})
         return store if store.holds(study) else retried(grow_store, store, session, study, added)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error

@@ -11,15 +11,8 @@ from pipeline.store.sessions.lease import Session
 
 
 def create_empty_store(session: Session, study: Study, attributes: Mapping[str, Any]) -> ResultStore:
-    """Write the template of a study; no block is written before the root."""
+    """Write the template of a study, also after an interrupted creation; no block is written before the root."""
     return ResultStore(session.files, write_template(session.files, study, attributes))
-
-
-def finish_creation(
-    begun: ResultStore, session: Session, study: Study, attributes: Mapping[str, Any] | None = None
-) -> ResultStore:
-    """Complete an interrupted creation, with attributes of this session, such as its code, and others as begun."""
-    return create_empty_store(session, study, {**begun.attributes, **(attributes or {})})
 
 
 def grow_store(

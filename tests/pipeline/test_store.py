@@ -21,7 +21,7 @@ from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStore
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
-from pipeline.store.creation import create_empty_store, finish_creation, grow_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
@@ -680,7 +680,7 @@ def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path
                 create_empty_store(session, STUDY, {})
         with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dpstudies resume"):
             open_results(path)
-        finish_creation(ResultStore.open(path), session, STUDY)
+        create_empty_store(session, STUDY, ResultStore.open(path).attributes)
     assert_equal_arrays(path, whole)
     assert temporary_files(path) == []
 
