@@ -211,7 +211,8 @@ def _estimate_statistic(statistic: Statistic, draws: np.ndarray) -> Estimate:
     `pipeline.precision.stopping` requires. A jackknife, which deletes few trials at a time, is inconsistent for order
     statistics: for medians of 100, 200, 400 and 1,000 normal draws, its error over 100 groups was below half the true
     one in .39, .19, .14 and .07 of 1,500 samples, and this one in .004, .001, 0 and 0. Intervals of 95 % for medians
-    and means covered .933 and .941 at 100 draws, and .949 and .952 at 200, the minimum.
+    and means covered .933 and .941 at 100 draws, and .949 and .952 at 200, the minimum. At the end of 600 runs until an
+    error that takes 600 draws, they covered .950 and .943, and by the jackknife .785 and .967.
     """
     n_pairs = min(max(_FEWEST_PAIRS, math.isqrt(len(draws))), len(draws) // 2)
     pair, side = np.divmod(np.arange(len(draws)) % (2 * n_pairs), 2)
