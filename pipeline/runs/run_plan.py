@@ -128,8 +128,12 @@ class RunPlan:
 
     @property
     def is_done(self) -> bool:
-        """True if nothing is pending, no target has to be reached, and no accepted edit has to be recorded."""
+        """True if nothing is pending, no target has to be reached or replaced, and no accepted edit to be recorded."""
         if self.options.until is not None or self.existing is None or self.pending is None or self.pending:
+            return False
+        goal = read_goal(self.existing.sessions)
+        is_missed = goal is not None and (goal.is_open or goal.unmet)
+        if is_missed and self.requested is not None and self.existing.requested.keys() - self.requested.keys():
             return False
         return not self.options.accept_edited_study or is_recorded(self.existing, self.source)
 

@@ -132,9 +132,11 @@ def _page(
 def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return a heading and a sentence for each study that is missing or not complete, and each store of a user."""
     notes = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
-    for name, state in ((name, result.state) for name, result in results.items()):
-        if state.n_pending or state.n_failed:
-            notes[name] = f"{name}: {state.headline}", state.detail
+    for name, result in results.items():
+        state, part = result.state, result.store.run_part
+        if state.n_pending or state.n_failed or part is not None:
+            share = "" if part is None else f"Share {part} of a run. "
+            notes[name] = f"{name}: {share}{state.headline}", state.detail
     for path in other_stores(folder):
         notes[path.name] = f"{path.name} is not on this page.", f"Its own page: {command('report', path)}"
     return notes

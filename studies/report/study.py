@@ -93,6 +93,7 @@ def _page(
     study = replace(study, figures=(*study.figures, *draw_costs(results, costs)))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
     lead, findings = lead_with(figures, judged)
+    share = "" if store.run_part is None else f"The store has share {store.run_part} of a run, not all of its trials. "
     page = render_page(
         "study.html",
         converter,
@@ -100,7 +101,7 @@ def _page(
         title=study.title,
         study=study,
         state=results.state,
-        remark=remark,
+        remark=share + remark,
         chapter=Chapter(figures, judged),
         has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
         lead=lead,

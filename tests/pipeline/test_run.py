@@ -255,7 +255,7 @@ PANELS = [panel.name for panel in STUDY.panels]
     [
         ("a different spec or code version .seed: stored 7, now 8", {"seed": 8}),
         (
-            r"other numbers of trials .panels.faults.trials: stored 12, now 4, and 2 more.; .*extend .* --trials N",
+            r"other numbers of trials .*faults.trials: stored 12, now 4, and 2 more.; .*resume .*extend .* --trials N",
             {"trials": 4},
         ),
         ("different spec .*panels.means.factors.scale", {"values": {"scale": [1]}, "panels": PANELS}),

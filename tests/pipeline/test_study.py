@@ -393,6 +393,10 @@ def test_differences():
         "b.f: not stored, now present",
     ]
     assert differences({"a": {"b": 1}}, {"a": 1}) == ["a: stored {'b': 1}, now 1"]
+    long = list(range(2000))
+    assert differences(long, long) == []
+    text = "a: stored 2,000 values, now 3; number 3 is the first other one"
+    assert differences({"a": long}, {"a": [0, 1, 9]}) == [text]
 
 
 def assert_contained(old, new):

@@ -123,7 +123,7 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
     assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
     page = (tmp_path / "report.html").read_text()
-    assert "All evaluations done." in page  # those of the share
+    assert f"{name}: Share 1/3 of a run. All evaluations done." in page
     assert page.count("<figure") >= 1
     assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
 
@@ -258,7 +258,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, refused, tmp_path,
         ("letter.txt", "must be a writable folder"),
         ("lab", "a different spec, scale or code version"),
     ):
-        refused("run", "all", "--store", folder, message=message, longest=3000)  # all stored iterations are listed
+        refused("run", "all", "--store", folder, message=message)
     for options in (("--figures", "f"), ("--study", "x")):
         refused("report", "lab", *options)
     refused("report", "lab", "--output", "absent/page.html", message="a .html or .htm file in an existing folder")

@@ -26,7 +26,7 @@ from studies.figures import Axis, Plot
 from studies.figures.vega import specify_small
 from studies.report.results import StudyResults, read_results
 from studies.report.selections import _restrict
-from studies.report.study import _tabulate_precision
+from studies.report.study import _tabulate_precision, store_page
 from studies.report.summaries import State
 from studies.styles import Look
 from tests.pipeline.helpers import make_study
@@ -43,6 +43,7 @@ def test_a_finished_share_of_a_run_has_no_pending_evaluations(tmp_path, share):
     study = make_study(Method("m", lambda data, setting, streams: {"x": data}), trials=40, block_trials=10)
     store = pipeline.run(study, tmp_path / "s.zarr", share=share)
     assert read_results(store, study).state == (20, 0, 0)
+    assert f"The store has share {share} of a run, not all of its trials." in store_page(store, study)
 
 
 def test_the_published_scale_has_all_values_methods_and_trials(tmp_path):

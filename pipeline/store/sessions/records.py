@@ -46,6 +46,7 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     ),
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    REQUESTED: lambda value: isinstance(value, dict),
     COSTS: is_costs,
     PEAKS: is_peaks,
 }
