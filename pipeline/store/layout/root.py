@@ -23,11 +23,12 @@ from pipeline.store.codec.missing import FILL, describe_array
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import ROOT, STATE
 
-STORE_FORMAT = 7
+STORE_FORMAT = 9
 """Version of the layout of new stores, increased when earlier versions of this package would misread them."""
-COMPACT_FORMATS = {5: 6, STORE_FORMAT: 8}
+COMPACT_FORMATS = {5: 6, 7: 8, STORE_FORMAT: 10}
 """Version of the layout of compact copies, which have shards and can only be read, by that of the original."""
 _MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.store.codec.missing`
+_LABELLED_FORMAT = 9  # the first one whose statuses state their cell, see `pipeline.store.codec.chunk_digests`
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 _ROLES = ("factors", "method_factors", "outputs", "constants")
@@ -146,6 +147,11 @@ def _refuse_other_format(url: str, stated: Any) -> None:
 def marks_missing(attributes: Mapping[str, Any]) -> bool:
     """Return True for the attributes of a store whose arrays mark missing integers and booleans."""
     return bool(attributes.get("store_format", STORE_FORMAT) >= _MARKED_FORMAT)
+
+
+def has_labels(attributes: Mapping[str, Any]) -> bool:
+    """Return True for the attributes of a store whose statuses have a checksum of the cell and the setting."""
+    return bool(attributes.get("store_format", STORE_FORMAT) >= _LABELLED_FORMAT)
 
 
 def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
