@@ -229,6 +229,11 @@ def lose_status(store, place):
     chunk_file(store, "single", "status", 0, 0).unlink()
 
 
+def lose_inapplicable(store, place):
+    """Remove a status of a method that does not apply to its cell, as a kill between the statuses of a block does."""
+    chunk_file(store, "means", "status", 1, 0, 0, 1, 2, 0).unlink()
+
+
 @pytest.mark.parametrize(
     ("message", "prepare", "destination"),
     [
@@ -237,6 +242,7 @@ def lose_status(store, place):
         ("exists", make_store, "there"),
         ("exists", make_link, "there"),
         (r"must be complete to be copied, got 2 pending trials in .*dpstudies resume", lose_status, "there"),
+        (r"must be complete to be copied, got 4 pending trials in .*dpstudies resume", lose_inapplicable, "there"),
         ("must be a writable folder", lambda store, place: place.touch(), "there/compact.zarr"),
         *(
             ("must be outside of the store", prepare, f"{folder}/{inner}")

@@ -21,7 +21,7 @@ def refuse_copy(source: ResultStore, url: str) -> None:
         raise BadInputError(f"the copy must be outside of the store {source.url}, got {url}; choose another path")
     if ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url)):
         raise BadInputError(f"{url} exists; choose a path for the copy at which nothing exists")
-    n_pending = sum(count_by_status(source, panel)[Status.PENDING] for panel in source.spec["panels"])
+    n_pending = sum(count_by_status(source, panel, as_stored=True)[Status.PENDING] for panel in source.spec["panels"])
     if n_pending:
         raise BadInputError(
             f"a store must be complete to be copied, got {counted(n_pending, 'pending trial')} in {source.url}; "

@@ -56,11 +56,11 @@ def block_states(
     return of_blocks
 
 
-def count_by_status(store: ResultStore, panel: str) -> dict[Status, int]:
+def count_by_status(store: ResultStore, panel: str, *, as_stored: bool = False) -> dict[Status, int]:
     """Count the trials of a panel by status, over all its cells and settings.
 
     Trials of methods that do not apply are not pending, unless the store asks for some of its trials only: its root
-    has the number of these trials in all cells.
+    has the number of these trials in all cells. With `as_stored`, they are pending until their blocks are committed.
     """
     counts, status = np.zeros(2**8, int), store.array(panel, "status")
     not_requested, spec = _not_requested(store, panel, store.requested.get(panel)), store.spec["panels"][panel]
@@ -81,7 +81,7 @@ def count_by_status(store: ResultStore, panel: str) -> dict[Status, int]:
         n_beyond = np.count_nonzero(beyond)
         counts[Status.PENDING] -= n_beyond
         counts[Status.NOT_ASKED_FOR] += n_beyond
-    if not_requested is None:  # pending blocks of methods that do not apply are no pending evaluations
+    if not_requested is None and not as_stored:  # blocks of methods that do not apply are no pending evaluations
         n_inapplicable = max(0, _count_inapplicable(store, panel) - counts[Status.NOT_APPLICABLE])
         n_inapplicable = min(n_inapplicable, counts[Status.PENDING])
         counts[Status.PENDING] -= n_inapplicable
