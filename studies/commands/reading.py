@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.blocks.evaluate import Status, total_by_kind
-from pipeline.errors import BadInputError, command, counted, verb
+from pipeline.errors import BadInputError, BusyStoreError, command, counted, verb
 from studies.commands.options import (
     AcceptEditedStudy,
     DeclaringStudy,
@@ -102,22 +102,41 @@ def _watch(store: str, every: float, cluster: str | None) -> tuple["ResultStore"
 
     opened, counts = _count(store)
     n_ok, n_failed, pending = total_by_kind(counts.values())
-    total, at_start, started = n_ok + n_failed + pending, pending, time.monotonic()
+    at_start, started = n_ok + n_failed, time.monotonic()
     with ERRORS.status("") as line:
-        while pending:
-            rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
-            eta = format_duration(pending / rate if rate else None)
-            text = f"{total - pending:,} of {total:,} evaluations, {rate:,.0f} evaluations/s, time left {eta}"
+        while pending or _is_between_rounds(opened):
+            done = n_ok + n_failed
+            rate = max(0, done - at_start) / max(time.monotonic() - started, 1e-9)
+            eta = format_duration(pending / rate if pending and rate else None)
+            text = f"{done:,} of {done + pending:,} evaluations, {rate:,.0f} evaluations/s, time left {eta}"
             if ERRORS.is_terminal:
                 line.update(text)
             else:
                 ERRORS.print(text)
             time.sleep(every)
             opened, counts = _count(store)  # the store may grow meanwhile
-            before, pending = pending, total_by_kind(counts.values())[2]
+            before = pending
+            n_ok, n_failed, pending = total_by_kind(counts.values())
             if pending == before and _is_abandoned(opened, cluster):
                 break
     return opened, counts
+
+
+def _is_between_rounds(opened: "ResultStore") -> bool:
+    """Return True if an active session has a goal that is not reached, for which it will ask for more trials."""
+    from pipeline.store.files.access import accessing
+    from pipeline.store.sessions.lease import require_idle
+    from pipeline.store.sessions.recorded_goal import read_goal
+
+    goal = read_goal(opened.sessions)
+    if goal is None or not goal.is_open:
+        return False
+    try:
+        with accessing(opened.url):
+            require_idle(opened.files)
+    except BusyStoreError:
+        return True
+    return False
 
 
 @contextmanager
@@ -240,7 +259,8 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
     words = cluster_words(cluster)
     again = command("resume", store, *words)
     following = f"follow the submission with: {follow}" if follow else f"continue with: {again}"
-    if not follow and opened.sessions and "ended" not in opened.sessions[-1]:
+    has_no_end = bool(opened.sessions) and "ended" not in opened.sessions[-1]
+    if not follow and has_no_end:
         following = (
             f"the session of {opened.sessions[-1]['started']} has no end: if it does not run any more, {following}"
         )
@@ -261,7 +281,7 @@ def _conclude(store: str, opened: "ResultStore", counts: Counts, follow: str = "
         return 1 if failed else 0
     goal = read_goal(opened.sessions)
     if goal is not None and goal.is_open:
-        state = "is not reached yet" if follow else "was interrupted"
+        state = "is not reached yet" if follow or has_no_end else "was interrupted"
         say(f"incomplete: --until {goal.until!r} {state}; {following}")
         return 3
     if goal is not None and goal.unmet:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import xarray as xr
@@ -18,8 +19,11 @@ import pipeline.declare.source
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS, STATE
 from pipeline.store.layout.root import COPY
-from pipeline.store.sessions.records import SESSION_COPIES
+from pipeline.store.sessions import lease
+from pipeline.store.sessions.lease import Session
+from pipeline.store.sessions.records import SESSION_COPIES, now
 from studies import cli
+from studies.commands import reading
 from tests.pipeline import precision_study
 from tests.pipeline.helpers import file_stamps
 from tests.studies.processes import COMMAND, run_python
@@ -251,6 +255,36 @@ def test_status_watches_until_the_store_is_complete(command):
     assert "complete, 7 trials failed" in out
     assert "of 28 evaluations" in err
     assert command("status", "t.zarr", "--watch", "--every", "0")[0] == 2
+
+
+@pytest.mark.parametrize(("is_killed", "code", "state"), [(False, 1, "complete"), (True, 3, "incomplete: --until")])
+def test_status_watches_a_run_between_two_rounds(command, store, monkeypatch, is_killed, code, state):
+    session = Session.begin(store, {"until": "mcse(x) <= 1"})
+
+    def end_round(seconds):
+        if is_killed:
+            monkeypatch.setattr(lease, "_ENDED", {session.id})
+        else:
+            session.end({"finished": now()})
+
+    monkeypatch.setattr("time.sleep", end_round)
+    assert "is not reached yet; the session of " in command("status", store)[1]
+    found, out, err = command("status", "--watch", store)
+    session.end()
+    assert (found, state in out) == (code, True)
+    assert err == "28 of 28 evaluations, 0 evaluations/s, time left estimating\n"
+
+
+def test_status_watches_a_store_that_grows(command, store, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    counts = [(40, 10, 50), (40, 9, 600), (400, 200, 49), (649, 0, 0)]
+    monkeypatch.setattr(reading, "total_by_kind", Mock(side_effect=[*counts, counts[-1]]))
+    code, _, err = command("status", "--watch", store)
+    assert (code, re.findall(r"(?m)^\S+ of \S+ evaluations", err)) == (
+        0,
+        ["50 of 100 evaluations", "49 of 649 evaluations", "600 of 649 evaluations"],
+    )
+    assert (err.count("time left estimating"), " -" in err) == (2, False)
 
 
 def test_submit_needs_a_persistent_scheduler(refused):
