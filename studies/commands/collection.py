@@ -10,7 +10,7 @@ import typer
 
 import pipeline
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError, command, counted
+from pipeline.errors import BadInputError, BusyStoreError, command, counted
 from pipeline.execution.work import PendingWork
 from pipeline.runs.progress import ProgressDisplay
 from pipeline.store.result_store import ResultStore
@@ -36,24 +36,28 @@ def run_all(
     for number, name in enumerate(STUDIES, 1):
         label = f"{name} ({number} of {len(STUDIES)})"
         before, started = display.n_done, time.monotonic()
+        path, existing = store_path(folder, name), None
         try:
-            path = store_path(folder, name)
-            with display.begin(name, label):
-                pipeline.run(
-                    find_study(name, MODULES),
-                    path,
-                    **configure(STUDIES[name], scale, seed),
-                    cluster=profile,
-                    time_limit=time_limit,
-                    allow_failures=allow_failures,
-                    progress=display,
-                )
+            existing = ResultStore.find(path)
+            if existing is None or not existing.is_compact or state_of(existing).n_pending:
+                with display.begin(name, label):
+                    pipeline.run(
+                        find_study(name, MODULES),
+                        path,
+                        **configure(STUDIES[name], scale, seed),
+                        cluster=profile,
+                        time_limit=time_limit,
+                        allow_failures=allow_failures,
+                        progress=display,
+                    )
             state = state_of(ResultStore.open(path))
         except KeyboardInterrupt:
             fail(f"committed blocks are kept; continue with: {again}", 130)
             raise typer.Exit(130) from None
         except Exception as error:  # the other studies do not depend on this one
-            if isinstance(error, BadInputError) and not display.n_done:
+            is_of_store = existing is not None and (existing.is_compact or existing.run_part is not None)
+            is_of_store |= isinstance(error, BusyStoreError)
+            if isinstance(error, BadInputError) and not (display.n_done or is_of_store):
                 raise  # nothing was written, and the other studies would fail as well
             fail(f"{label} cannot be run: {error or type(error).__name__}", 3)
             unfinished.append(name)

@@ -15,6 +15,7 @@ import pipeline
 from pipeline import BadInputError, Scale
 from pipeline.store.files.locations import SESSIONS, STATE
 from pipeline.store.result_store import ResultStore
+from pipeline.store.sessions.lease import Session
 from studies import MODULES, STUDIES, folders
 from studies.commands import collection as commands
 from studies.counts import hellinger_accuracy_claims
@@ -202,9 +203,23 @@ def test_failure_of_one_study_does_not_stop_the_others(command, tmp_path, few, m
 
 
 @pytest.mark.slow
-def test_incomplete_store_is_named(command, tmp_path, few):
+def test_incomplete_store_is_named_and_stops_no_other_study(command, tmp_path, few):
+    """A compact store is complete, and a study whose store another session writes is the only one left out."""
     assert command(*RUN)[0] == 0
-    next(path for path in (tmp_path / "lab/renyi-utility.zarr/loglik/status/c").rglob("*") if path.is_file()).unlink()
+    lab = tmp_path / "lab"
+    pipeline.compact(lab / "gibbs-traces.zarr", tmp_path / "compact.zarr")
+    shutil.rmtree(lab / "gibbs-traces.zarr")
+    shutil.move(tmp_path / "compact.zarr", lab / "gibbs-traces.zarr")
+    for part in ("renyi-curves.zarr/diffused", "renyi-utility.zarr/loglik"):
+        next(path for path in (lab / part / "status/c").rglob("*") if path.is_file()).unlink()
+    with Session.begin(str(lab / "renyi-curves.zarr"), {}):
+        code, out, err = command(*RUN)
+    assert (code, "gibbs-traces (1 of 3): already complete" in out) == (3, True)
+    assert "renyi-curves (2 of 3) cannot be run: the store " in err
+    assert "renyi-utility (3 of 3): 3 evaluations" in out
+    assert "incomplete: renyi-curves; continue with: " in out
+    assert command(*RUN)[0] == 0
+    next(path for path in (lab / "renyi-utility.zarr/loglik/status/c").rglob("*") if path.is_file()).unlink()
     assert command("report", "lab", "--output", "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
     assert "renyi-utility: Evaluations pending." in page
