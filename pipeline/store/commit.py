@@ -103,7 +103,7 @@ class Commit:
         written = _Written(values, errors, statuses, joined)
         if self._stale.isdisjoint(statuses):
             for key, content in values.items():
-                self._batch.put(key, content)
+                self._batch.put(key, content, statuses)
             for key, content in statuses.items():
                 self._batch.put_last(key, self._chunk_digests.bind(key, content, joined))
             self._files.remove_uncommitted(written.removed)

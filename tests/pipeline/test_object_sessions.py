@@ -1,8 +1,10 @@
 """Tests of sessions in an object store: conditional writes, and the number of requests per block."""
 
+import errno
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import pipeline
@@ -13,11 +15,19 @@ from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.health import check_template
+from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
 from pipeline.store.sessions.records import sessions_of
-from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
+from tests.pipeline.helpers import (
+    assert_equal_arrays,
+    commit_block,
+    compute_into,
+    compute_pending,
+    panel_of,
+    pending,
+)
 from tests.pipeline.toy import STUDY
 
 SMALL = panel_of(STUDY, "single")
@@ -111,6 +121,40 @@ def test_repeated_task_accepts_its_own_writes(memory_url):
         store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
             commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
+
+
+@pytest.mark.parametrize("number", [0, -1], ids=["whole block", "block that may grow"])
+def test_repeated_task_keeps_committed_values(memory_url, monkeypatch, number):
+    """A task that was stopped between two statuses is repeated with other values, as those of an unseeded method."""
+    coin = SMALL.panels[0].methods[0]
+    study = panel_of(STUDY, "single", methods=(coin, replace(coin, name="other")))
+    panel, settings = study.panels[0], study.panels[0].settings()
+    block, write = list(iterate_blocks(panel))[number], ObjectFiles.replace
+    outcomes = evaluate_block(study, block, settings)
+
+    def commit(outcomes):
+        with BlockWriter(store).commit([Planned(panel, block, settings)]) as commit:
+            for setting, outcome in zip(settings, outcomes, strict=True):
+                commit.write(panel, block, setting, outcome)
+
+    def stop(files, key, *rest):
+        if key in store.chunks.block_keys(panel, block, settings[1:], "status"):
+            raise OSError(errno.ETIMEDOUT, "stopped")
+        write(files, key, *rest)
+
+    with Session.begin(memory_url, {}) as session:
+        store = create_empty_store(session, study, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectFiles, "replace", stop)
+            with pytest.raises(OSError, match="stopped"):
+                commit(outcomes)
+        others = [replace(outcome, values={"heads": ~outcome.values["heads"]}) for outcome in outcomes]
+        with pytest.raises(OSError, match="an object changed while its block was computed"):
+            commit(others)
+        kept = read_outcome(store, panel, block, settings[0])
+        np.testing.assert_array_equal(kept.values["heads"], outcomes[0].values["heads"])
+        compute_pending(store, study)
+        assert not pending(store, panel).any()
 
 
 @pytest.fixture

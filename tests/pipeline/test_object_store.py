@@ -120,8 +120,8 @@ def test_interrupted_creation_is_finished(memory_url, local_store, monkeypatch, 
     """If a creation is interrupted after it wrote the copy of the root, but not the root, `resume` completes it."""
     write = ObjectFiles.put_many
 
-    def write_some(files, contents, expected):
-        write(files, {key: contents[key] for key in sorted(contents)[:n_files]}, expected)
+    def write_some(files, contents, *rest):
+        write(files, {key: contents[key] for key in sorted(contents)[:n_files]}, *rest)
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:

@@ -518,7 +518,7 @@ def test_crash_test_detects_early_statuses(tmp_path, monkeypatch):
         for key, content in batch.__dict__.pop("late", []):
             batch._files.put(key, content)
 
-    monkeypatch.setattr(_LocalBatch, "put", lambda batch, *file: batch.__dict__.setdefault("late", []).append(file))
+    monkeypatch.setattr(_LocalBatch, "put", lambda batch, *file: batch.__dict__.setdefault("late", []).append(file[:2]))
     monkeypatch.setattr(_LocalBatch, "put_last", lambda batch, *file: batch._files.put(*file))
     monkeypatch.setattr(_LocalBatch, "finish", finish)
     with pytest.raises(AssertionError, match="total"):

@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -287,7 +287,7 @@ class _LocalBatch:
         self._written: list[str] = []
         self._last: list[tuple[str, str]] = []
 
-    def put(self, key: str, content: bytes) -> None:
+    def put(self, key: str, content: bytes, statuses: Collection[str] = ()) -> None:
         self._files.put(key, content, durable=False)
         self._written.append(key)
 

@@ -1,16 +1,16 @@
 """Files of a store in an object store.
 
 A session is superseded once the record of the next session exists. Writes are conditional where another session could
-have replaced an object meanwhile: a status is written only if none exists; a chunk of a block that may grow, a status
-that is replaced, and the files of the template only if they have the version that was read before the session was
-checked. Other objects are equal whichever session writes them, but for those of methods with randomness of their own,
-of which a late one would be reported as damage. Removals, as of a repair, are not conditional: one that is being sent
-while a later session begins may remove its object, whose block is then pending.
+have replaced an object meanwhile: a status is written only if none exists; a chunk of a new block replaces another one
+only if no status of the block exists, as after a task that was stopped; a chunk of a block that may grow, a status that
+is replaced, and the files of the template only if they have the version that was read before the session was checked.
+Removals, as of a repair, are not conditional: one that is being sent while a later session begins may remove its
+object, whose block is then pending.
 """
 
 import errno
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -66,11 +66,23 @@ class ObjectFiles:
         self.require_session()
         request(self._objects.put, self._path(key), content)
 
-    def put_many(self, contents: Mapping[str, bytes], expected: Mapping[str, Any]) -> None:
-        """Write objects concurrently, those in `expected` only if they still have that version."""
+    def put_many(
+        self, contents: Mapping[str, bytes], expected: Mapping[str, Any], statuses: Mapping[str, Collection[str]]
+    ) -> None:
+        """Write objects concurrently, those in `expected` only if they still have that version.
+
+        `statuses` has the keys that commit each object: if one of them exists, the object replaces no other one.
+        """
         self.require_session()
 
         def write(key: str) -> None:
+            try:
+                if statuses[key]:
+                    self.replace(key, contents[key], None)
+                    return
+            except OSError as error:
+                if error.errno != errno.EAGAIN or any(map(self.read, statuses[key])):
+                    raise
             if key in expected:
                 self.replace(key, contents[key], expected[key])
             else:
@@ -147,10 +159,11 @@ class _ObjectBatch:
     def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
         self._files, self._expected = files, expected
         self._waiting: dict[str, bytes] = {}
+        self._statuses: dict[str, Collection[str]] = {}
         self._last: dict[str, bytes] = {}
 
-    def put(self, key: str, content: bytes) -> None:
-        self._waiting[key] = content
+    def put(self, key: str, content: bytes, statuses: Collection[str] = ()) -> None:
+        self._waiting[key], self._statuses[key] = content, statuses
         if len(self._waiting) == _MOST_WAITING or sum(map(len, self._waiting.values())) > _MOST_BYTES:
             self._write_waiting()
 
@@ -173,8 +186,8 @@ class _ObjectBatch:
 
     def _write_waiting(self) -> None:
         if self._waiting:
-            self._files.put_many(self._waiting, self._expected)
-            self._waiting = {}
+            self._files.put_many(self._waiting, self._expected, self._statuses)
+            self._waiting, self._statuses = {}, {}
 
 
 def _concurrently(function: Callable[[str], Answer], keys: Iterable[str]) -> dict[str, Answer]:
