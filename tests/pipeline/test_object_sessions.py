@@ -51,10 +51,10 @@ def test_second_session_is_rejected_until_the_first_ends(memory_url):
 
 
 def test_record_is_created_once(url):
-    files = Session.begin(url, {}).files
-    assert files.create("k", b"1")
-    assert not files.create("k", b"2")
-    assert files.read("k") == b"1"
+    with Session.begin(url, {}) as session:
+        assert session.files.create("k", b"1")
+        assert not session.files.create("k", b"2")
+        assert session.files.read("k") == b"1"
 
 
 def test_session_is_ended_in_place_of_its_process(memory_url):
