@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.run_part import RunPart
 from pipeline.store.scan.states import blocks_of_others, count_by_status
+from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import assert_equal_arrays, interrupt_after, refusal, write_study_file
 from tests.pipeline.toy import STUDY
@@ -172,6 +174,25 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         with pytest.raises(BadInputError, match=text):
             call()
     assert json.loads(Path(ResultStore.open(parts[0]).url, "zarr.json").read_bytes())["attributes"]["share"] == "1/3"
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"versions": {"numpy": "1.0", "scipy": "2.0"}}, "numpy 1.0, numpy 2.0;"),
+        ({"cpu_features": ["SSE2", "AVX2\nFMA"]}, "AVX2 FMA;"),
+        ({"versions": None, "cpu_features": "AVX2"}, ""),
+    ],
+)
+def test_shares_of_other_versions_or_instructions_are_named(parts, tmp_path, monkeypatch, changed, named):
+    def recorded(share):
+        recorded = {"versions": {"numpy": "2.0", "scipy": "2.0"}, "cpu_features": ["SSE2"]}
+        recorded |= changed if share.url == parts[2].url else {}
+        return [record | recorded for record in sessions_of(share.files)]
+
+    monkeypatch.setattr(ResultStore, "sessions", property(recorded))
+    with nullcontext() if not named else pytest.warns(UserWarning, match=f"shares had different .*: {named}"):
+        assert pipeline.merge(parts, tmp_path / "s.zarr").complete
 
 
 def test_shares_of_files_with_other_modules_are_not_merged(tmp_path, monkeypatch):

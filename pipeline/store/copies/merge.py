@@ -6,11 +6,14 @@ parts are not asked for.
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from textwrap import shorten
 from typing import Any
 
 from pipeline.declare.local_modules import MODULES
-from pipeline.errors import BadInputError, StoreAccessError
+from pipeline.errors import BadInputError, StoreAccessError, command
 from pipeline.store.codec.regions import iterate_slabs
 from pipeline.store.copies.new_store import new_store, put_all
 from pipeline.store.copies.sources import chunks_to_copy, coordinate_chunks, refuse_copy, variables_of
@@ -48,6 +51,12 @@ def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLi
     UnreadableStoreError
         If a share is damaged; nothing remains at the destination.
 
+    Warns
+    -----
+    UserWarning
+        If sessions of the shares recorded different versions of packages, or instructions of processors, which `resume`
+        and `extend` compare by recomputed numbers.
+
     Examples
     --------
     >>> import tempfile
@@ -65,6 +74,7 @@ def merge(stores: Sequence[str | os.PathLike[str]], destination: str | os.PathLi
     for source in sources:
         refuse_copy(source, url)
     _refuse_other_runs(sources)
+    _warn_of_other_machines(sources, url)
     numbers = {source: require_idle(source.files) for source in sources}
     first = sources[0]
     attributes = {name: value for name, value in first.attributes.items() if name != RUN_PART}
@@ -110,6 +120,18 @@ def _refuse_other_runs(sources: Sequence[ResultStore]) -> None:
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
         raise BadInputError(f"all {count:,} shares are required; missing: {', '.join(missing[:3])}{more}")
+
+
+def _warn_of_other_machines(sources: Sequence[ResultStore], url: str) -> None:
+    """Warn if sessions recorded different versions of packages, or instructions of processors, and name them."""
+    known: list[set[str]] = []
+    for record in (record for source in sources for record in source.sessions):
+        with suppress(KeyError, TypeError, AttributeError):  # a lost record, or one of somebody else
+            known.append({*map(" ".join, record["versions"].items()), *map(str, record["cpu_features"])})
+    if known and (differing := known[0].union(*known) - known[0].intersection(*known)):
+        names = shorten(", ".join(sorted(differing)), 300, placeholder=" ...")
+        text = f"sessions of the shares had different versions or instructions: {names}; compare numbers with: "
+        warnings.warn(text + command("verify", url), stacklevel=3)
 
 
 def _join(sources: Sequence[ResultStore], panel: str, name: str, put: Callable[[str, bytes], None]) -> None:
