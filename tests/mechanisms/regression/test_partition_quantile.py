@@ -45,20 +45,6 @@ def test_window_distribution_is_the_normalised_exponential_mechanism(unit):
     assert np.exp(distribution.log_masses).sum() == pytest.approx(1.0, rel=1e-13)
 
 
-@pytest.mark.parametrize("unit", [math.inf, 0.05])
-def test_draws_follow_the_window_distribution(unit):
-    distribution = window_distribution([-0.4, 0.1, 0.15, 0.7], 0.3, 3.0, (-1.0, 2.0), unit)
-    rng = np.random.default_rng(3)
-    draws = distribution.sample(rng, 6000)
-
-    def cdf(x):
-        flat = [v if math.isinf(unit) else np.arcsinh(v / unit) for v in (x, distribution.edges)]
-        return np.interp(flat[0], flat[1], np.append(0.0, np.cumsum(np.exp(distribution.log_masses))))
-
-    assert stats.kstest(draws, cdf).pvalue > 1e-6
-    assert stats.kstest(draws + 0.08, cdf).pvalue < 1e-6
-
-
 def random_neighbours(rng, spread):
     values = spread * rng.standard_normal(int(rng.integers(1, 8)))
     neighbour = values.copy()
