@@ -11,7 +11,6 @@ from mechanisms.inference.gibbs_exact import draw_split, sample_gibbs_exact
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf
 from tests.mechanisms.inference.laplace import sample_gibbs
-from tests.mechanisms.inference.test_gibbs import EXTREMES
 from tests.statistical import assert_frequencies, assert_rejects
 
 LAPLACE, GAUSSIAN = 1, 2
@@ -153,23 +152,3 @@ def test_multinomial_draws_follow_the_exact_posterior(name):
         assert_cdf(draws[..., j], exact.marginals[j].cdf)
     other = exact_posterior(ReleaseModel("multinomial", n, Noise(noise.name, 1.5 * noise.scale)), prior, y)
     assert_rejects(assert_cdf, draws[..., 0], other.marginals[0].cdf)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize(
-    ("family", "prior", "n", "y", "scale"), [*EXTREMES, ("binomial", (10, 10), 10**9, [0.0], 1e-9)]
-)
-def test_extreme_inputs_give_valid_parameters(family, prior, n, y, scale, noise):
-    model = ReleaseModel(family, n, Noise(noise, scale))
-    draws = sample_gibbs_exact(np.random.default_rng(5), model, prior, y, n_burn_in=0, n_draws=1_000)
-    assert np.all((draws >= 0) & (draws <= 1))
-
-
-def test_other_families_and_runs_are_refused():
-    poisson = ReleaseModel("poisson", 10, Noise("laplace", 1.0), (0, 5))
-    with pytest.raises(ValueError, match="family must be binomial or multinomial"):
-        sample_gibbs_exact(np.random.default_rng(1), poisson, (1, 1), [3.0])
-    binomial = ReleaseModel("binomial", 10, Noise("laplace", 1.0))
-    with pytest.raises(ValueError, match="n_draws must be an integer >= 1"):
-        sample_gibbs_exact(np.random.default_rng(1), binomial, (1, 1), [3.0], n_draws=0)
