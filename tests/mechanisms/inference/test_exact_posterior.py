@@ -1,6 +1,7 @@
 """Tests of exact posteriors against enumeration, quadrature and importance sampling."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -276,9 +277,11 @@ def test_counts_give_mixtures():
     np.testing.assert_allclose(multinomial.mean()[0], binomial.mean(), rtol=1e-12)
 
 
-def test_unknown_variance_is_refused():
+def test_models_without_support_are_refused():
     model = ReleaseModel("normal-unknown-variance", 10, Noise("laplace", 1.0), (-1.0, 1.0))
     assert_refused(lambda: exact_posterior(model, (0, 1, 2, 2), [0.0, 1.0]), "must have one parameter")
+    sample = partial(sample_gibbs_exact, np.random.default_rng(1), model, (0, 1, 2, 2), [0.0, 1.0])
+    assert_refused(sample, "family must be binomial or multinomial")
 
 
 @pytest.mark.slow

@@ -297,20 +297,6 @@ def test_known_variance_changes_units_only(epsilon):
         )
 
 
-def test_normal_family_needs_its_variance():
-    for call in (
-        lambda: private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1)),
-        lambda: posterior_from_release(1.0, "normal", (0, 1), n=9, epsilon=1.0, bounds=(0, 1)),
-    ):
-        assert_refused(call, r"variance must be .* got None; pass it, or use normal-unknown-var")
-    with pytest.raises(ValueError, match="variance must be a finite number > 0"):
-        private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1), variance=0.0)
-    for variance in (1e-300, 1e300):
-        with pytest.raises(ValueError, match=r"variance must be that of a record, in the squared unit of the bounds"):
-            private_posterior(INCOMES, "normal", (0, 1e8), 1.0, bounds=(0, 2e5), variance=variance)
-    assert_refused(lambda: infer_incomes(variance=2.0), "variance must be 1 for the normal-unknown-variance family")
-
-
 @pytest.mark.slow
 def test_inference_of_unknown_variance_does_not_depend_on_units():
     """Amounts in euro and in billions of cents give the same release, and posteriors in their units."""
@@ -328,9 +314,6 @@ def test_default_prior_is_that_of_the_documentation():
     np.testing.assert_array_equal(
         infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 1.0, 1e5 / 3, 2.0)).interval()
     )
-    with pytest.raises(ValueError, match=r"prior \(shape, rate\) must be given for the exponential family, got None"):
-        private_posterior([1.0], "exponential", epsilon=1.0, bounds=(0, 1))
-    assert_refused(lambda: infer_incomes(epsilon=None), "epsilon must be a finite number > 0, got None")
 
 
 def covered_mean(trials, **changes):
@@ -390,6 +373,8 @@ def test_percentages_that_are_passed_as_proportions_are_warned_about(recwarn):
 
 UNKNOWN = {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1), "bounds": (0, 1), "y": [3.0, 2.0]}
 KNOWN = {"family": "normal", "variance": 1}
+NO_VARIANCE = r"variance must be .* got None; pass it, or use normal-unknown-var"
+UNIT = r"variance must be that of a record, in the squared unit of the bounds"
 RECORD = {"family": "normal-unknown-variance", "prior": None, "bounds": (0, 1), "records": [0.5]}
 
 
@@ -403,19 +388,14 @@ def release(**changes):
     [
         ("noise must be one of laplace, geometric, k-norm with epsilon, got 'gaussian'; pass", {"noise": "gaussian"}),
         ("prior must have 2 numbers", {"prior": "flat"}),
-        ("bounds must be None", {"bounds": (0, 1)}),
         ("bounds must be two numbers", {"family": "poisson"}),
-        ("bounds must be integers", {"family": "poisson", "bounds": (0, 1.5)}),
-        ("lower bound must be >= 0", {"family": "exponential", "bounds": (-1, 1)}),
-        ("noise must be laplace or", {**KNOWN, "bounds": (0, 1), "noise": "geometric"}),
-        ("family must be multinomial for k-norm noise", {"noise": "k-norm"}),
-        ("outside must be drop or clamp", {"outside": "ignore"}),
         ("noisy_statistics must be finite, of shape", {"y": [1.0, 2.0]}),
         ("noisy_statistics must be finite", {"y": np.nan}),
         ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
         ("y must be an array of real numbers", {"y": "12"}),
         ("rng must be a numpy Generator for the sampler data-augmentation, got None; use default_rng", UNKNOWN),
         ("n must be at most 100,000 for draws of records", {**UNKNOWN, "n": 10**6}),
+        (NO_VARIANCE, {"family": "normal", "bounds": (0, 1)}),
     ],
 )
 def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes):
@@ -452,6 +432,15 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("must be finite and > 0", {"prior": (10**400, 1)}),
         ("bounds must be finite", {"family": "poisson", "bounds": (0, 10**400)}),
         ("parameter_range must be None", {"parameter_range": (0, 1)}),
+        (NO_VARIANCE, {**KNOWN, "bounds": (0, 1), "variance": None}),
+        ("variance must be a finite number > 0", {**KNOWN, "bounds": (0, 1), "variance": 0.0}),
+        *((UNIT, {**KNOWN, "prior": (0, 1e8), "bounds": (0, 2e5), "variance": each}) for each in (1e-300, 1e300)),
+        ("variance must be 1 for the normal-unknown-variance family", {**RECORD, "variance": 2.0}),
+        (
+            r"prior \(shape, rate\) must be given for the exponential family, got None",
+            {"family": "exponential", "prior": None, "bounds": (0, 1)},
+        ),
+        ("epsilon must be a finite number > 0, got None", {"epsilon": None}),
         (
             "parameter_range must have a prior probability >= 0.001",
             {**KNOWN, "prior": (0, 1), "bounds": (7, 9), "parameter_range": (7, 9)},
@@ -566,5 +555,5 @@ def test_import_of_mechanisms_does_not_import_plots():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_prior_draws_cover_every_family():
+def test_examples_cover_every_family():
     assert set(PRIORS) == set(MODELS)

@@ -148,6 +148,9 @@ def check_pair(rng, monkeypatch, name):
         inputs, release = [(posterior.cdf(CUTOFFS),) for posterior in posteriors], publish.publish_probabilities
     for first, second in zip(*inputs, strict=True):
         assert_one_changes(first, second)
+    measures = [(posterior.mean(), posterior.std()) for posterior in posteriors]
+    for first, second in zip(*measures, strict=True):
+        assert_one_changes(first, second)
     noises = [RecordedNoise(end) for _ in inputs]
     for noise, arrays in zip(noises, inputs, strict=True):
         noise.record(monkeypatch)
@@ -159,18 +162,14 @@ def check_pair(rng, monkeypatch, name):
             assert_one_changes(first, second)
 
 
-def check_pairs(seed, n_pairs, monkeypatch, name):
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("n_pairs", [50, pytest.param(2000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("name", PRIORS)
+def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name, n_pairs):
+    rng = np.random.default_rng(2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(n_pairs):
             check_pair(rng, monkeypatch, name)
-
-
-@pytest.mark.parametrize("n_pairs", [50, pytest.param(2000, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("name", PRIORS)
-def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name, n_pairs):
-    check_pairs(2, n_pairs, monkeypatch, name)
 
 
 def test_extreme_tables_without_a_substitute_have_invalid_posteriors():
