@@ -65,15 +65,6 @@ def test_sums_of_epsilon_and_delta_bound_the_total():
         ledger.guarantee(1e-6)
 
 
-@pytest.mark.slow
-def test_concentrated_guarantees_add_their_rho():
-    ledger = Ledger().spend(ConcentratedGuarantee(0.02), times=4).spend(ConcentratedGuarantee(0.1))
-    assert ledger.epsilon(1e-6) == pytest.approx(concentrated_epsilon(0.18, 1e-6), abs=1e-6)
-    single = Ledger().spend(ConcentratedGuarantee(0.18)).epsilon(1e-6)
-    assert ledger.epsilon(1e-6) == pytest.approx(single, abs=1e-12)
-    assert ledger.epsilon(0) == math.inf
-
-
 def test_normal_and_laplace_noise_equal_a_pld_accountant():
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.1)
     ledger = Ledger().spend(mechanism, times=3).spend(laplace_counts([1, 1], [3, 4], 5.0), times=2)
@@ -144,7 +135,7 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
 )
 def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     """Totals are at most the conversion of ρ, also beyond the largest loss of a profile, and attain it for large ρ."""
-    ledger = Ledger().spend(ConcentratedGuarantee(rho / 4), times=4)
+    ledger = Ledger().spend(ConcentratedGuarantee(rho / 8), times=4).spend(ConcentratedGuarantee(rho / 2))
     exact = concentrated_epsilon(rho, delta)
     assert ledger.epsilon(delta) == pytest.approx(exact, rel=1e-3, abs=1e-4)
     assert ledger.guarantee(delta) == Guarantee(ledger.epsilon(delta), delta)
@@ -154,9 +145,6 @@ def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):
     assert ledger.epsilon(0.0) == math.inf
 
 
-@pytest.mark.slow
-def test_known_totals_of_zero_concentrated_releases():
-    assert Ledger().spend(ConcentratedGuarantee(100)).epsilon(1e-6) == pytest.approx(172.2, abs=0.05)
-    assert str(Ledger().spend(ConcentratedGuarantee(1e-8)).guarantee(0.1)) == "(0, 0.1)-DP"
+def test_totals_of_delta_alone_add_up():
     assert Ledger().spend(Guarantee(0.0, 1e-3), times=2).delta(1e-6) == pytest.approx(2e-3, rel=1e-2)
     assert_refused(lambda: Guarantee(0.0), "epsilon must be a finite number > 0, got 0")

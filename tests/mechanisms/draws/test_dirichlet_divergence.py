@@ -14,7 +14,7 @@ from tests.mechanisms.refusals import assert_refused
 
 def exact_term(start, move, order):
     """Return the term of one category in the Rényi divergence, by the formula with log-gamma functions."""
-    x, move, order = (mpmath.mpf(float(each)) for each in (start, move, order))
+    x, move, order = map(mpmath.mpf, (start, move, order))
     if x + order * move <= 0:
         return mpmath.inf
     if order == 1:

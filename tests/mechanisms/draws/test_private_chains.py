@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
@@ -161,7 +162,6 @@ def test_guarantees_compose_as_in_dp_accounting():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.01, 1e-12), (10.0, 1e-3), (1e-3, 1e-300), (100.0, 0.5)])
 def test_conversions_are_on_the_safe_side(epsilon, delta):
-    mpmath = pytest.importorskip("mpmath")
     mu = gaussian_mu(epsilon, delta)
     with mpmath.workdps(340):
         m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
@@ -218,7 +218,6 @@ def test_finite_chain_has_at_least_the_power_of_the_exact_draw():
 
 def test_guarantee_of_slow_chains_has_no_cancellation():
     """The contraction is 1 − q, not q, for which the guarantee has a relative error of 1e-16/(1 − q)."""
-    mpmath = pytest.importorskip("mpmath")
     chain = langevin_chain(n=1000, beta=1e-9, n_steps=7000, step=0.004, last_only=True)
     with mpmath.workdps(40):
         q = 1 - mpmath.mpf(chain.step) * mpmath.mpf(chain.precision) / 2
@@ -356,7 +355,6 @@ def test_discrete_and_rounded_normal_noise_are_within_the_stated_distance(bits):
 
 def test_rounding_of_slopes_is_within_the_bound():
     """Slopes in doubles, compared with those in 40 digits."""
-    mpmath = pytest.importorskip("mpmath")
     rng = np.random.default_rng(7)
     design = rng.standard_normal((150, 21))
     design /= np.linalg.norm(design, axis=1, keepdims=True)

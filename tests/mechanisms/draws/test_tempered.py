@@ -14,6 +14,7 @@ from scipy.special import gammaln
 from mechanisms.core.conjugate import enumerate_candidates
 from mechanisms.core.privacy import RenyiGuarantee
 from mechanisms.draws.tempered import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
+from tests.mechanisms.draws.test_dirichlet_divergence import exact_term
 from tests.mechanisms.refusals import assert_refused
 
 PRIORS = [(6.0, 12.0), (0.4, 0.4), (0.3, 5.0), (1.0, 2.0, 0.6), (3.0, 3.0, 3.0), (0.8, 4.0, 1.5, 0.8)]
@@ -164,20 +165,13 @@ def test_critical_order(name, coefficient, prior, n):
 def exact_supremum(name, prior, n, coefficient, order):
     """Return the largest divergence over the pairs that can attain the supremum, in 60-digit arithmetic."""
     with mpmath.workdps(60):
-        lam, coefficient = mpmath.mpf(order), mpmath.mpf(coefficient)
+        coefficient = mpmath.mpf(coefficient)
         start = sorted(mpmath.mpf(each) / (coefficient if name == "concentrated" else 1) for each in prior)
         step = mpmath.mpf(1) if name == "concentrated" else coefficient
         shared = (n - 1) * step if len(prior) == 2 else 0
 
-        def term(x, end, mixed):
-            if mixed <= 0:
-                return mpmath.inf
-            if order == 1:
-                return mpmath.loggamma(x) - mpmath.loggamma(end) + (end - x) * mpmath.digamma(end)
-            return (mpmath.loggamma(mixed) - lam * mpmath.loggamma(end)) / (lam - 1) + mpmath.loggamma(x)
-
         return max(
-            term(x, x + step, x + lam * step) + term(y + step, y, y - (lam - 1) * step)
+            exact_term(x, step, order) + exact_term(y + step, -step, order)
             for i, j in ((0, 1), (1, 0))
             for x, y in ((start[i] + shared, start[j]), (start[i], start[j] + shared))
         )

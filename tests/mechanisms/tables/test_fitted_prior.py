@@ -23,6 +23,7 @@ from mechanisms.tables.fit import leaf_scale
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.solve import log_evidence, solve
 from mechanisms.tables.tree import read_table
+from tests.mechanisms.tables.test_tree import grouped
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 5.0)
@@ -184,19 +185,9 @@ def test_start_far_from_the_table_does_not_prevent_a_solution():
     assert warm == pytest.approx(cold, abs=1e-4)
 
 
-def grouped(seed, groups, size, deviation):
-    """Return values and parents of groups of leaves and of their total."""
-    rng = np.random.default_rng(seed)
-    leaves = rng.negative_binomial(0.6, 0.6 / 12.6, groups * size)
-    sums = leaves.reshape(groups, size).sum(axis=1)
-    truth = np.concatenate([leaves, sums, [leaves.sum()]])
-    parents = np.concatenate([leaves.size + np.arange(leaves.size) // size, np.full(groups, truth.size - 1), [-1]])
-    return truth + rng.normal(0.0, deviation, truth.size), parents
-
-
 @pytest.mark.slow
 def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch):
-    values, parents = grouped(4, 80, 20, 3.0)
+    _, values, parents = grouped(np.random.default_rng(4), (80, 20), 3.0)
     noise = Noise("gaussian", 3.0)
     whole = fit_prior(values, noise, parents)
     monkeypatch.setattr(fit, "_LARGE", 300)
@@ -214,7 +205,7 @@ def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch)
 
 def test_parts_of_a_table_with_several_roots_are_independent():
     """Roots at different depths of the whole forest were left out of the sum of log weights."""
-    values, parents = grouped(3, 3, 4, 3.0)
+    _, values, parents = grouped(np.random.default_rng(3), (3, 4), 3.0)
     table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6, 12.0), None, None)
     pieces = [np.array([0]), table.forest.below(np.array([13]))[0]]
     both = solve(table.part(np.sort(np.concatenate(pieces))))
@@ -223,7 +214,7 @@ def test_parts_of_a_table_with_several_roots_are_independent():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_evidence_without_messages_from_above_equals_that_of_the_solution(seed):
-    values, parents = grouped(seed, 5, 6, 3.0)
+    _, values, parents = grouped(np.random.default_rng(seed), (5, 6), 3.0)
     values[:3] += 40.0
     values[7] = NAN
     table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6 + seed, 12.0), None, None)
