@@ -39,7 +39,14 @@ from mechanisms.regression.posterior import CoefficientPosterior
 from studies.report.papers import PAPERS
 from tests.mechanisms.counts.enumeration import frequencies_of
 from tests.mechanisms.inference.enumeration import binomial_mixture
-from tests.mechanisms.inference.laplace import conjugate_posterior, marginal_posterior, naive_statistics, sample_gibbs
+from tests.mechanisms.inference.laplace import (
+    PRIORS,
+    RECORDS,
+    conjugate_posterior,
+    marginal_posterior,
+    naive_statistics,
+    sample_gibbs,
+)
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -65,26 +72,12 @@ UNLIMITED += ("geometric-projected", "laplace-projected")
 PRIOR, COUNTS, DELTA = (0.5, 1.0, 2.0), (4, 1, 2), 1e-6
 SIZE, LARGE = 40_000, 5.0  # number of draws, and tolerance in standard errors
 
-PRIORS = {
-    "binomial": (2.0, 3.0),
-    "multinomial": (1.0, 2.0, 3.0),
-    "exponential": (8.0, 2.0),
-    "poisson": (3.0, 2.0),
-    "normal": (1.0, 4.0),
-}
 STATISTICS = {
     "binomial": [12.0, 20.0],
     "multinomial": [[10.0, 15.0, 5.0], [1.0, 9.0, 20.0]],
     "exponential": [9.0, 14.0],
     "poisson": [40.0, 61.0],
     "normal": [20.0, 31.0],
-}
-RECORDS = {
-    "binomial": [0, 1, 1],
-    "multinomial": np.eye(3),
-    "exponential": [0.1, 0.7],
-    "poisson": [2, 5],
-    "normal": [-0.3, 1.7],
 }
 BOUNDS = {"exponential": (0.05, 1.5), "poisson": (0.0, 6.0), "normal": (-2.0, 4.0)}
 POSTERIORS = {

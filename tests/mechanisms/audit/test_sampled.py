@@ -32,13 +32,13 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.counts.noise import NoisyCounts
 from mechanisms.draws.glm_sampling import STEPS_PER_PRODUCT, laplace_approximation, sample_glm
 from mechanisms.draws.tempered import renyi_sampler
+from tests.mechanisms.inference.laplace import BOUNDS
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within
 
 SURE = 1 - 1e-6  # a correct sampler fails once in a million runs
 DRAWS = 40_000
 PRIOR, N = (1.0, 1.0, 1.0), 6
-BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
 
 
 def records(counts):

@@ -11,10 +11,10 @@ import pytest
 from mechanisms import FAMILIES, Guarantee, Neighbouring, audit_sums
 from mechanisms.core.noise import Noise
 from mechanisms.inference.release_model import ReleaseModel
+from tests.mechanisms.inference.laplace import BOUNDS
 from tests.mechanisms.refusals import assert_refused
 
 REPLACED, ADDED = Neighbouring
-BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
 CASES = list(itertools.product(FAMILIES, Neighbouring))
 SENSITIVITIES = {"binomial": (1, 1), "multinomial": (2, 1), "exponential": (3, 3), "poisson": (9, 9), "normal": (3, 2)}
 

@@ -20,30 +20,15 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.enumeration import binomial_mixture
+from tests.mechanisms.inference.laplace import PRIORS, RECORDS
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
-PRIORS = {
-    "binomial": (2.0, 3.0),
-    "multinomial": (1.0, 2.0, 3.0),
-    "exponential": (8.0, 4.0),
-    "poisson": (6.0, 2.0),
-    "normal": (1.0, 2.0),
-    "normal-unknown-variance": (0.5, 2.0, 5.0, 4.0),
-}
 BOUNDS = {
     "exponential": (0.05, 1.5),
     "poisson": (1.0, 6.0),
     "normal": (-2.0, 3.0),
     "normal-unknown-variance": (-1.0, 2.0),
-}
-RECORDS = {
-    "binomial": [0, 1, 1, 0, 1, 1],
-    "multinomial": np.eye(3)[[0, 1, 1, 2, 1, 1]],
-    "exponential": [0.7, 0.1, 2.9, 1.13, 0.2, 0.3],
-    "poisson": [3, 4, 20, 5, 2, 0],
-    "normal": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
-    "normal-unknown-variance": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
 }
 BOUNDED = [(name, "drop") for name in PRIORS] + [(name, "clamp") for name in BOUNDS]
 VARIANCES = {"normal": {"variance": 1.0}}

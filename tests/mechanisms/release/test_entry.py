@@ -26,6 +26,7 @@ from mechanisms.regression.partition_probability import partition_probability
 from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.release import CheckedRelease, ExactNoise, Rehearsal
+from tests.mechanisms.inference.laplace import BOUNDS
 from tests.mechanisms.refusals import assert_refused
 
 SECRET = 48151.62342
@@ -293,8 +294,7 @@ def test_processes_do_not_exceed_the_budget_together(path, forks):
 def test_release_under_add_remove_has_at_most_twice_its_loss_under_replacement(name):
     """The bound is attained by counts of categories."""
     family = mechanisms.FAMILIES[name]
-    bounds = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}.get(name)
-    replaced, added = (family.sensitivity(bounds, relation) for relation in Neighbouring)
+    replaced, added = (family.sensitivity(BOUNDS.get(name), relation) for relation in Neighbouring)
     assert replaced <= 2 * added
     assert (replaced == 2 * added) is (name == "multinomial")
 
