@@ -1,6 +1,9 @@
 """Sums of records, and the methods of P4, for Laplace noise, with examples of priors, records and bounds."""
 
+import math
+
 import numpy as np
+from scipy import stats
 
 from mechanisms.core.arguments import find_entry
 from mechanisms.core.noise import Noise
@@ -28,6 +31,13 @@ RECORDS = {
 BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
 """Hyperparameters, records and bounds of each family; some records are outside the bounds."""
 
+PRIOR_DISTRIBUTIONS = {  # of the first component of θ, given hyperparameters
+    "binomial": lambda prior: stats.beta(*prior),
+    "multinomial": lambda prior: stats.beta(prior[0], sum(prior[1:])),
+    "exponential": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "poisson": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "normal": lambda prior: stats.norm(prior[0], math.sqrt(prior[1])),
+}
 OPTIONS = {"gibbs": {}, "gibbs-collapsed": {"jumps": True}, "gibbs-published": {"as_printed": True}}
 
 

@@ -22,8 +22,8 @@ from mechanisms.inference.gibbs import (
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf
+from tests.mechanisms.inference.laplace import PRIOR_DISTRIBUTIONS, sample_gibbs
 from tests.mechanisms.inference.laplace import draw_sums as draw_statistics
-from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
@@ -173,13 +173,6 @@ def test_restricted_sums_have_expected_means(restriction):
     assert_rejects(assert_mean_within, draws[:, 0].reshape(200, -1).mean(axis=1), wrong[0])
 
 
-DISTRIBUTIONS = {
-    "exponential": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
-    "poisson": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
-    "normal": lambda prior: stats.norm(prior[0], np.sqrt(prior[1])),
-}
-
-
 @pytest.mark.parametrize(
     ("family", "prior"), [("exponential", (3.0, 2.0)), ("poisson", (3.0, 2.0)), ("normal", (3, 2))]
 )
@@ -187,15 +180,15 @@ def test_conjugate_draws_agree_with_the_families(family, prior):
     rng, hyperparameters = np.random.default_rng(3), np.array(prior, dtype=float)
     draws = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 5, 7.5) for _ in range(5000)])
     updated = FAMILIES[family].posterior(prior, [7.5], 5)
-    assert stats.kstest(draws, DISTRIBUTIONS[family](updated).cdf).pvalue > 1e-6
+    assert stats.kstest(draws, PRIOR_DISTRIBUTIONS[family](updated).cdf).pvalue > 1e-6
     from_prior = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 0, 0.0) for _ in range(5000)])
-    assert stats.kstest(from_prior, DISTRIBUTIONS[family](prior).cdf).pvalue > 1e-6
-    assert stats.kstest(from_prior * 1.1, DISTRIBUTIONS[family](prior).cdf).pvalue < 1e-3
+    assert stats.kstest(from_prior, PRIOR_DISTRIBUTIONS[family](prior).cdf).pvalue > 1e-6
+    assert stats.kstest(from_prior * 1.1, PRIOR_DISTRIBUTIONS[family](prior).cdf).pvalue < 1e-3
 
 
 def posterior_on_grid(family, bounds, prior, n, noisy, noise_scale, theta):
     """Return the cdf of the marginal posterior at the grid points `theta`."""
-    log_density = DISTRIBUTIONS[family](prior).logpdf(theta)
+    log_density = PRIOR_DISTRIBUTIONS[family](prior).logpdf(theta)
     rows = n * from_table(family, bounds, theta)[:, :5]
     log_density += [log_marginal(tuple(row), noisy, noise_scale) for row in rows]
     cumulative = integrate.cumulative_trapezoid(np.exp(log_density - log_density.max()), theta, initial=0.0)

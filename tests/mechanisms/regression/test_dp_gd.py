@@ -38,11 +38,15 @@ def test_clipped_sums_equal_those_of_numpy():
 
 
 @pytest.mark.slow
-def test_releases_compose_to_the_guarantee():
-    """The parts of ρ of 10 gradients, XᵀX and the squares add up, and ρ is the largest that (ε, δ) allows."""
-    method = NoisyDescent.calibrated(3, 1.0, 1e-6)
-    sensitivities = np.array([3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0])
-    assert (np.array([1, _STEPS, 1]) * sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
+@pytest.mark.parametrize("kind", [NoisyDescent, AdaSSP])
+def test_releases_compose_to_the_guarantee(kind):
+    """The parts of ρ add up, and ρ is the largest that (ε, δ) allows."""
+    method = kind.calibrated(3, 1.0, 1e-6)
+    if kind is AdaSSP:
+        sensitivities, times = [3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)], [1, 1, 1]
+    else:  # XᵀX, ten gradients and the squares
+        sensitivities, times = [3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0], [1, _STEPS, 1]
+    assert (np.array(times) * np.square(sensitivities) / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
     assert method.guarantee.rho == method.rho
     assert 0.999 < concentrated_epsilon(method.rho, 1e-6) <= 1.0
 
