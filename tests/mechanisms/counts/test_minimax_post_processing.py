@@ -8,20 +8,19 @@ from scipy.optimize import linprog
 
 from mechanisms import MECHANISMS
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
-from mechanisms.core.hellinger import hellinger
 from mechanisms.counts import minimax_post_processing as module
 from mechanisms.counts.k_norm import lattice_classes
 from mechanisms.counts.minimax_post_processing import MAX_EPSILON, SLACK, require_post_processable
 from mechanisms.counts.optimal import optimal_distribution
 from tests.mechanisms.counts.constructors import convert, k_norm_counts
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.refusals import assert_refused
 
 minimax_post_processing = convert(lambda prior, n, *rest: module.minimax_post_processing(prior, int(n), *rest))
 
 
 def distances(prior, n):
-    datasets = enumerate_candidates(n, len(prior))
-    return np.array([hellinger(np.array(prior) + c, np.array(prior) + datasets) for c in datasets])
+    return Enumerated(prior, n).distances
 
 
 @pytest.mark.parametrize(

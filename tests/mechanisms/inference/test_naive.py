@@ -110,4 +110,3 @@ def test_invalid_input_raises():
         with pytest.raises(ValueError, match=r"theta must have shape \(2\)"):
             posterior.cdf(theta)
     assert_refused(lambda: posterior.cdf([0.5, 1.5]), "theta must be finite and between 0 and 1")
-    assert_refused(lambda: posterior.sample(np.random.default_rng(1), 0), "size must be an integer >= 1, got 0")

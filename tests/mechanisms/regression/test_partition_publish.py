@@ -144,8 +144,6 @@ PUBLIC = "method must be private to release real data, got {}; choose"
 METHODS = {
     "fisher-published": partition_probability("fisher-published", 3, 1.0),
     "quantile-noiseless": partition_quantile("quantile-noiseless", 3, 1.0, (0.5, 0.5)),
-    "probability": partition_probability("normality", 3, 1.0),
-    "quantile": partition_quantile("quantile", 3, 1.0, (0.5, 0.5)),
     "too many units": partition_probability("normality", 3, 1e-7),
     "small bounds": partition_quantile("quantile", 3, 1.0, (5e-4, 0.9995)),
     "too much noise": partition_quantile("quantile", 3, 1.0, (1.0 - 1e-7, 1e-7)),
@@ -159,8 +157,6 @@ HALF, SPREADS = np.full((3, 1), 0.5), np.ones(3)
     [
         ("fisher-published", publish_probabilities, [HALF], PUBLIC.format("fisher-published")),
         ("quantile-noiseless", publish_quantiles, [HALF, SPREADS], PUBLIC.format("quantile-noiseless")),
-        ("probability", publish_probabilities, [3 * HALF], r"probabilities must be in \[0, 1\]"),
-        ("quantile", publish_quantiles, [HALF[:2], SPREADS[:2]], "must have shapes"),
         ("too many units", validate_draws, [], "noise scale must be at most 2.52 units"),
         ("small bounds", validate_draws, [], "bounds must be at least 0.00098"),
         ("too much noise", validate_draws, [], "at most 2.52 units"),

@@ -158,7 +158,11 @@ def test_rehearsal_enters_nothing_and_calls_no_hook(name, path, events):
         ("counts must be", partial(publish_counts, "k-norm", [48151, 0.5], 1.0)),
         ("the noise scale must be at most 2^52", partial(publish_sums, "binomial", [0, 1], 1e-20)),
         ("data must be finite", partial(publish_bounds, np.append(np.ones(500), np.nan), 1.0)),
-        ("epsilon of the bounds must be", partial(publish_bounds, np.full(20, SECRET), 1.0)),
+        (
+            "bounds must be at least about 1.2 for 100 records, got 1",
+            partial(publish_bounds, np.full(100, SECRET), 1.0),
+        ),
+        ("data must have shape", partial(publish_bounds, [], 1.0)),
         (
             "mechanism must have an exact sampler to release real data, one of geometric, .* got 'smooth'; choose",
             partial(publish_counts, "smooth", [40, 25, 10], 1.0),
