@@ -19,6 +19,7 @@ from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from tests.mechanisms.counts.enumeration import Enumerated
 from tests.mechanisms.counts.test_noise import plain_log_pmf
+from tests.mechanisms.marks import exhaustive, in_turn
 from tests.mechanisms.refusals import assert_refused
 
 DELTA = 1e-6
@@ -219,11 +220,12 @@ def test_overstated_guarantees_are_violated(mechanism, k):
     assert distributions[0][place] - distributions[1][place] == pytest.approx(found.epsilon, rel=1e-12)
 
 
-SYMMETRIC = [  # cases in which each mechanism occurs with two of four priors
-    (name, prior, n)
+TIED = [((1.0, 1.0), 20), ((2.0, 2.0, 2.0), 7), ((1.0, 2.0, 1.0), 7), ((1.0,) * 4, 4)]
+SYMMETRIC = in_turn(  # cases in which each mechanism occurs with two of four priors
+    (name, *TIED[(place + 2 * case) % 4])
     for place, name in enumerate(name for name in MECHANISMS if MECHANISMS[name].symmetric)
-    for prior, n in ([((1.0, 1.0), 20), ((1.0, 2.0, 1.0), 7)] if place % 2 else [((2.0, 2.0, 2.0), 7), ((1.0,) * 4, 4)])
-]
+    for case in range(2)
+)
 
 
 @pytest.mark.slow
@@ -339,7 +341,7 @@ RESOLVED = [name for name, mechanism in MECHANISMS.items() if mechanism.is_priva
 @pytest.mark.parametrize("name", RESOLVED)
 @pytest.mark.parametrize(
     ("prior", "n"),
-    [((1.0, 1.0), 30), ((0.3, 2.0, 5.0), 6), pytest.param((1.0, 1.0, 1.0), 8, marks=pytest.mark.exhaustive)],
+    [((0.3, 2.0, 5.0), 6), *exhaustive(((1.0, 1.0), 30), ((1.0, 1.0, 1.0), 8))],
 )
 def test_loss_is_resolved_at_the_smallest_epsilon(name, prior, n):
     """The loss is at most ε, and for exactly calibrated mechanisms equal to ε, to one part in 10⁶."""

@@ -9,6 +9,7 @@ from mechanisms.counts.candidates import MAX_TABLE
 from mechanisms.counts.hamming import _loss_sums, _normaliser, calibrate_hamming, hamming_loss, require_hamming
 from tests.mechanisms.counts.constructors import hamming_mechanism
 from tests.mechanisms.counts.enumeration import frequencies_of
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -63,7 +64,7 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_tempera
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inverse_temperature", [1e-3, 0.3, 2.0])
+@pytest.mark.parametrize("inverse_temperature", [0.3, *exhaustive(1e-3, 2.0)])
 @pytest.mark.parametrize("counts", COUNTS)
 def test_draws_follow_the_distribution(counts, inverse_temperature):
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)

@@ -12,6 +12,7 @@ from mechanisms.core.privacy_parameters import SMALLEST_EPSILON
 from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
 from tests.mechanisms.counts.enumeration import Enumerated
+from tests.mechanisms.marks import in_turn
 from tests.mechanisms.refusals import assert_refused
 
 PROBLEMS = [
@@ -93,14 +94,11 @@ def test_one_record_in_two_categories_equals_closed_form(epsilon):
 
 PURE = [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
 PRIORS = [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4]
-COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon, every other one in the gate
-    pytest.param(
-        *(name, prior, (0.1, 1.0, 3.0)[(place + case) % 3]),
-        marks=pytest.mark.exhaustive if (place + case) % 2 else (),
-    )
+COMPARED = in_turn(  # cases in which each mechanism occurs with each prior and with each epsilon
+    (name, prior, (0.1, 1.0, 3.0)[(place + case) % 3])
     for place, name in enumerate(PURE)
     for case, prior in enumerate(PRIORS)
-]
+)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.draws.dirichlet_divergence import cell_renyi, dirichlet_renyi, mixture_kl
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 
@@ -87,9 +88,7 @@ def test_divergence_equals_mpmath(a, b, order):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("a", "b"), [((2.0, 5.0), (3.0, 4.0)), ((0.7, 1.5), (0.6, 0.6)), ((44.0, 74.0), (6.0, 12.0))])
-@pytest.mark.parametrize(
-    "order", [1.0, 2.0, *(pytest.param(order, marks=pytest.mark.exhaustive) for order in (1.2, 2.5))]
-)
+@pytest.mark.parametrize("order", [1.0, 2.0, *exhaustive(1.2, 2.5)])
 def test_beta_divergence_equals_quadrature(a, b, order):
     """The divergence equals its defining integral over log odds; a parameter that is 5 % wrong is detected."""
 

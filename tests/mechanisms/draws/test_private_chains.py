@@ -27,6 +27,7 @@ from mechanisms.draws.langevin import (
 from mechanisms.draws.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.draws.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
 from tests.mechanisms.divergences import gaussian_delta
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
@@ -96,7 +97,7 @@ def _last_density(chain, x, y, grid):
     return density
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 8, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("n_steps", [1, 2, 8, *exhaustive(40)])
 @pytest.mark.slow
 def test_no_loss_in_two_dimensions_exceeds_the_stated_guarantee(n_steps):
     """As in one dimension; also for exact draws, which are 2cρ/√κ-GDP."""
@@ -171,9 +172,7 @@ def test_conversions_are_on_the_safe_side(epsilon, delta):
     assert gaussian_epsilon(mu, delta) <= epsilon
 
 
-@pytest.mark.parametrize(
-    "fraction", [0.8, *(pytest.param(share, marks=pytest.mark.exhaustive) for share in (0.05, 0.3))]
-)
+@pytest.mark.parametrize("fraction", [0.8, *exhaustive(0.05, 0.3)])
 @pytest.mark.slow
 def test_effective_draws_equal_the_forecast(fraction):
     """With records at 0 the potential is quadratic; the variance of the mean of a chain gives its effective draws."""
@@ -313,10 +312,10 @@ def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
     weights = np.array([one.weights for one in released])
     unit = math.sqrt(released[0].chain.step) * 2.0 ** -noise_bits(released[0].chain, 2, 1e-6)
     np.testing.assert_array_equal(weights, np.rint(weights / unit) * unit)
-    rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(200)]
+    rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(100)]
     assert rehearsed[0].guarantee is None
     drawn = np.array([one.weights for one in rehearsed])
-    error = drawn.std(axis=0) * math.sqrt(1 / 20 + 1 / 200)
+    error = drawn.std(axis=0) * math.sqrt(1 / 20 + 1 / 100)
     assert np.all(np.abs(weights.mean(axis=0) - drawn.mean(axis=0)) < 5 * error)
     np.testing.assert_array_equal(
         private_logistic(design, labels, **arguments, rehearsal_seed=3).weights, rehearsed[3].weights

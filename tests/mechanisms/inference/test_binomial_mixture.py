@@ -1,6 +1,5 @@
 """Tests of the exact binomial posterior against quadrature, and of the method `marginal` against this posterior."""
 
-
 import mpmath
 import numpy as np
 import pytest

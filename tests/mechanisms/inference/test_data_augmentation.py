@@ -17,6 +17,7 @@ from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf, batch_means
 from tests.mechanisms.inference.exact_abc import sample_abc
+from tests.mechanisms.marks import exhaustive
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 RUN = {"n_burn_in": 500, "n_draws": 20_000}
@@ -53,10 +54,11 @@ def test_multinomial_draws_follow_the_exact_posterior():
     assert_rejects(assert_cdf, 0.95 * draws[..., 0], exact.marginals[0].cdf)
 
 
+REPEATED = (pytest.mark.slow, pytest.mark.exhaustive)
 SCALAR = {"exponential": ((2.0, 1.0), (0.3, 2.0)), "poisson": ((3.0, 1.0), (1, 4)), "normal": ((1.0, 4.0), (-1.0, 2.0))}
 
 
-@pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=REPEATED)])  # as with eight records below
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
 @pytest.mark.parametrize("noise", [Noise("laplace", 0.4), pytest.param(Noise("gaussian", 0.5), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", SCALAR)
@@ -86,8 +88,15 @@ RANGES = {"exponential": (2.0, 5.0), "poisson": (0.5, 2.0), "normal": (-1.0, 2.0
 RANGES |= dict.fromkeys(("normal-unknown-variance", "weak"), ((-1.0, 0.2), (2.0, 2.25)))
 
 
-@pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize(
+    ("outside", "restricted"),
+    [
+        ("drop", False),
+        ("clamp", False),
+        pytest.param("clamp", True, marks=pytest.mark.slow),
+        pytest.param("drop", True, marks=REPEATED),
+    ],
+)
 @pytest.mark.parametrize("family", MANY)
 def test_augmentation_agrees_with_rejection(family, outside, restricted):
     """Nine quantiles of data augmentation and rejection agree; a shift by 0.2 standard deviations is detected."""
@@ -108,7 +117,7 @@ BIMODAL = {"normal": ((1.0, 4.0), (-2.0, 2.0), 30.0), "poisson": ((4.0, 1.0), (1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", BIMODAL)
+@pytest.mark.parametrize("family", ["normal", *exhaustive("poisson")])
 def test_chains_visit_both_modes(family):
     """Chains visit both modes of the posterior given a sum of dropped records; neither suffices alone."""
     prior, bounds, y = BIMODAL[family]
@@ -266,7 +275,7 @@ def test_proposals_near_the_posterior_mix_better_than_those_from_the_prior(monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["none", "tilted", "inconsistent"])
+@pytest.mark.parametrize("change", [*exhaustive("none"), "tilted", "inconsistent"])
 def test_draws_are_exact_for_every_proposal(monkeypatch, change):
     """Draws follow the posterior for other proposals too, unless their density is not that of the proposals."""
 
@@ -279,7 +288,7 @@ def test_draws_are_exact_for_every_proposal(monkeypatch, change):
         return edges, z_edges, np.append(np.cumsum(mass)[:-1], 1.0), np.log(mass / np.diff(edges))
 
     monkeypatch.setattr(data_augmentation, "joint_proposal", changed)
-    exact, draws = exact_posterior(DROPPED, (1.0, 4.0), [90.0]), sample_dropped(30_000)
+    exact, draws = exact_posterior(DROPPED, (1.0, 4.0), [90.0]), sample_dropped(15_000)
     if change == "inconsistent":
         assert_rejects(assert_cdf, draws, exact.cdf)
     else:

@@ -18,6 +18,7 @@ from tests.mechanisms.counts.enumeration import frequencies_of
 from tests.mechanisms.inference.enumeration import enumerate_posterior, marginal_cdf
 from tests.mechanisms.inference.exact_abc import sample_abc
 from tests.mechanisms.inference.laplace import marginal_posterior
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -136,7 +137,7 @@ def test_vague_and_contradicting_priors_equal_enumeration(prior, name, outside):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3, 4, 5))])
+@pytest.mark.parametrize("seed", [0, *exhaustive(*range(1, 6))])
 def test_random_releases_are_resolved(seed):
     """The mass between neighbouring quantiles is proportional to the prior times the likelihood in all modes."""
     rng = np.random.default_rng(seed)
@@ -285,7 +286,7 @@ def test_models_without_support_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1e4, 1e8])
+@pytest.mark.parametrize("epsilon", [*exhaustive(1e4), 1e8])
 def test_negligible_likelihoods_of_precise_sums_are_not_integrated(epsilon):
     """Their line integrals had two million steps each; the posterior of ten records took 121 s at ε = 1e8."""
     model = ReleaseModel("exponential", 10, Noise("laplace", 900.0 / epsilon), bounds=(0.0, 900.0))
@@ -294,7 +295,7 @@ def test_negligible_likelihoods_of_precise_sums_are_not_integrated(epsilon):
     assert posterior.mean() == pytest.approx(12.0 / 9.3, rel=1e-2 if epsilon < 1e6 else 1e-6)
 
 
-@pytest.mark.parametrize("share", [0.02, pytest.param(1.0, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("share", [0.02, *exhaustive(1.0)])
 def test_posterior_that_takes_too_long_is_refused(monkeypatch, share):
     """The posterior takes all steps that are allowed, and is refused at the first further one."""
     monkeypatch.setattr(exact_module, "_STEPS", share * exact_module._STEPS)
@@ -312,8 +313,7 @@ def test_posterior_that_takes_too_long_is_refused(monkeypatch, share):
     [
         ("exponential", "drop"),
         ("normal", "clamp"),
-        pytest.param("exponential", "clamp", marks=pytest.mark.exhaustive),
-        pytest.param("normal", "drop", marks=pytest.mark.exhaustive),
+        *exhaustive(("exponential", "clamp"), ("normal", "drop")),
     ],
 )
 def test_bounds_of_likelihoods_hold(family, outside):

@@ -45,9 +45,10 @@ def test_likelihood_equals_the_convolution(d, variance, noise_scale):
         if variance <= 4 and noise_scale > 0.1:
             spread = mpmath.sqrt(v)
             points = sorted({k * spread for k in range(-14, 15)} | ({d_} if abs(d_) < 14 * spread else set()))
-            convolution = mpmath.quad(
-                lambda x: mpmath.npdf(x, 0, spread) * mpmath.exp(-abs(d_ - x) / b) / (2 * b), points
-            )
+            with mpmath.workdps(20):
+                convolution = mpmath.quad(
+                    lambda x: mpmath.npdf(x, 0, spread) * mpmath.exp(-abs(d_ - x) / b) / (2 * b), points
+                )
             assert abs(mpmath.log(convolution) - exact) < 1e-12
         exact = float(exact)
     assert log_normal_laplace(d, variance, noise_scale) == pytest.approx(exact, rel=1e-13, abs=1e-12)

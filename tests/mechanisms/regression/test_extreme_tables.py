@@ -17,6 +17,7 @@ from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition
 from mechanisms.regression.posterior import POSTERIOR_RANGE, coefficient_posterior
 from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistics, row_moments
 from mechanisms.release import ExactNoise
+from tests.mechanisms.marks import exhaustive
 
 SUBSTITUTE = (0.25, 2.0)
 SIZES = [5e-324, 1e-310, 1e-300, 1e-161, 1e-70, 1.0, 1e22, 2.0**63, 1e70, 1e140, 1.7e308]
@@ -162,7 +163,7 @@ def check_pair(rng, monkeypatch, name):
             assert_one_changes(first, second)
 
 
-@pytest.mark.parametrize("n_pairs", [50, pytest.param(2000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("n_pairs", [50, *exhaustive(2000)])
 @pytest.mark.parametrize("name", PRIORS)
 def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name, n_pairs):
     rng = np.random.default_rng(2)

@@ -16,6 +16,7 @@ from mechanisms.regression.gram_samplers import (
     sample_gram,
     simulate_gram,
 )
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.regression.scaled_records import gram_from, k_norm
 
 
@@ -53,19 +54,16 @@ EXACT = [name for name, entry in GRAM_METHODS.items() if not entry.is_control]
     ("method", "noise", "p", "n", "n_trials", "level", "lengths"),
     [
         ("normal-covariates", "laplace", 2, 10, 80, 1e-4, {}),
-        ("normal-covariates", "k-norm", 2, 10, 80, 1e-4, {}),
         ("noise-aware", "gaussian", 2, 10, 80, 1e-4, {}),
         ("data-augmentation", "laplace", 2, 10, 80, 1e-4, {}),
         ("normal-covariates-records", "laplace", 2, 30, 100, 1e-4, {}),  # of the estimates without privacy
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in [
-                ("noise-aware", "laplace", 2, 10, 80, 1e-4, {}),
-                ("normal-covariates", "gaussian", 2, 10, 80, 1e-4, {}),
-                ("data-augmentation", "gaussian", 2, 10, 80, 1e-4, {}),
-                *((method, "laplace", 2, n, 300, 1e-3 / 30, {}) for method in EXACT for n in (10, 100)),
-                ("normal-covariates", "laplace", 6, 1_000, 100, 1e-3 / 7, {"n_draws": 200, "thinning": 100}),
-            ]
+        *exhaustive(
+            ("normal-covariates", "k-norm", 2, 10, 80, 1e-4, {}),
+            ("noise-aware", "laplace", 2, 10, 80, 1e-4, {}),
+            ("normal-covariates", "gaussian", 2, 10, 80, 1e-4, {}),
+            ("data-augmentation", "gaussian", 2, 10, 80, 1e-4, {}),
+            *((method, "laplace", 2, n, 300, 1e-3 / 30, {}) for method in EXACT for n in (10, 100)),
+            ("normal-covariates", "laplace", 6, 1_000, 100, 1e-3 / 7, {"n_draws": 200, "thinning": 100}),
         ),
     ],
 )
@@ -75,7 +73,7 @@ def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("p", "n"), [pytest.param(2, 10, marks=pytest.mark.exhaustive), (3, 12)])
+@pytest.mark.parametrize(("p", "n"), [*exhaustive((2, 10)), (3, 12)])
 def test_posterior_without_noise_equals_importance_sampling(p, n):
     """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
     rng = np.random.default_rng(p)
@@ -106,9 +104,7 @@ def test_posterior_without_noise_equals_importance_sampling(p, n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", ["normal-covariates", pytest.param("data-augmentation", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize("method", ["normal-covariates", *exhaustive("data-augmentation")])
 def test_chains_of_five_covariates_mix_with_ten_records(method):
     """Weights of conjugate proposals are unbounded there, and their chains had R-hat 1.88."""
     rng = np.random.default_rng(20_263)

@@ -99,7 +99,7 @@ def test_means_have_laplace_noise_of_the_stated_scale(name, is_exact):
     method = partition_quantile(name, 60, 12.0, [12.0 / parts] * parts)
     q, s = 2.0 + 0.3 * np.random.default_rng(6).standard_normal((60, 1)), np.full(60, 0.3 / math.sqrt(60))
     noise, rng = [], np.random.default_rng(6)
-    for _ in range(250 if is_exact else 400):
+    for _ in range(200):
         found = publish_quantiles(method, q, s) if is_exact else method.release(rng, q, s)
         mean = method.clipped_mean(q[:, 0], found.centres[0], found.half_widths[0])
         noise.append((found.values[0] - mean) / method.noise_scale(found.half_widths[0]))

@@ -11,6 +11,7 @@ from mechanisms.core.protocols import Posterior
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 BOUNDS = {"x": (10.0, 11.0), "y": (0.0, 4.0)}
@@ -89,9 +90,8 @@ AGES, WIDE = {"age": (0, 120), "income": (0, 200_000)}, {"x": (-0.45, 9.55), "y"
 @pytest.mark.parametrize(
     ("draw", "bounds", "truth", "n", "is_resolved"),
     [
-        (incomes, AGES, [20_000, 1_000, 3_000**2], 3_000, True),
-        pytest.param(incomes, AGES, [20_000, 1_000, 3_000**2], 20_000, True, marks=pytest.mark.exhaustive),
-        (line, WIDE, [1, 1, 0.04], 1_000, False),
+        *exhaustive(*((incomes, AGES, [20_000, 1_000, 3_000**2], n, True) for n in (3_000, 20_000))),
+        *exhaustive((line, WIDE, [1, 1, 0.04], 1_000, False)),
         (line, WIDE, [1, 1, 0.04], 20_000, True),
     ],
 )
@@ -147,7 +147,7 @@ def test_constant_columns_have_wide_intervals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [24, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("n", [24, *exhaustive(200)])
 def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     rng = np.random.default_rng(1)
     treated = np.arange(n) % 2.0

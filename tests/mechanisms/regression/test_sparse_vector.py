@@ -10,6 +10,7 @@ import pytest
 from mechanisms.audit.partitions import search_distributions
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
+from tests.mechanisms.marks import in_turn
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_rejects
 
@@ -52,11 +53,11 @@ def test_draws_follow_the_pmf():
 
 
 SEARCHES = [(1, 1, 0.5), (2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9), (3, 6, 0.3)]
-NOISY_SEARCHES = [  # each epsilon occurs with every search and with every noise factor
-    (*search, epsilon, (1.0, 0.3, 2.0)[(place + case) % 3])
+NOISY_SEARCHES = in_turn(  # each epsilon occurs with every search and with every noise factor
+    (*search, (0.45, 4.0)[(place + case) % 2], (1.0, 0.3, 2.0)[(place + (place + case) % 2) % 3])
     for place, search in enumerate(SEARCHES)
-    for case, epsilon in enumerate((0.45, 4.0))
-]
+    for case in range(2)
+)
 
 
 @pytest.mark.slow

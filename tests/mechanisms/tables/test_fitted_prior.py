@@ -23,6 +23,7 @@ from mechanisms.tables.fit import leaf_scale
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.solve import log_evidence, solve
 from mechanisms.tables.tree import read_table
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.tables.test_tree import grouped
 
 NAN = math.nan
@@ -161,7 +162,7 @@ def test_scale_of_the_hyperprior_pools_measurements_of_one_count(second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [50.0, pytest.param(1000.0, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("scale", [50.0, *exhaustive(1000.0)])
 def test_leaves_with_much_noise_below_a_total_with_little_have_a_fitted_prior(scale):
     values, parents = [0.9 * scale, -0.2 * scale, 0.4 * scale, -scale, 3.0], [4, 4, 4, 4, -1]
     noise = [Noise("gaussian", scale)] * 4 + [GAUSSIAN]
@@ -187,7 +188,7 @@ def test_start_far_from_the_table_does_not_prevent_a_solution():
 
 @pytest.mark.slow
 def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch):
-    _, values, parents = grouped(np.random.default_rng(4), (80, 20), 3.0)
+    _, values, parents = grouped(np.random.default_rng(4), (40, 20), 3.0)
     noise = Noise("gaussian", 3.0)
     whole = fit_prior(values, noise, parents)
     monkeypatch.setattr(fit, "_LARGE", 300)
@@ -240,7 +241,7 @@ def log_evidence_by_convolution(values, noise, shape, mean):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [0.05, pytest.param(0.5, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("shape", [0.05, *exhaustive(0.5)])
 def test_hundreds_of_sparse_leaves_below_a_measured_total_have_a_posterior(shape):
     """Tilts without the spikes at 0 were far from the total: posteriors were refused, and fits found a wrong prior."""
     rng = np.random.default_rng(4)
