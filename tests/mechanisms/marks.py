@@ -9,6 +9,6 @@ def exhaustive(*cases):
     return [pytest.param(*each, marks=pytest.mark.exhaustive) for each in values]
 
 
-def in_turn(cases):
-    """Return every other case, and the others, of which the gate has a representative, for the exhaustive checks."""
-    return [exhaustive(case)[0] if place % 2 else case for place, case in enumerate(cases)]
+def in_turn(cases, every=2):
+    """Return every second, or other, case, and the rest, of which the gate has a representative, for these checks."""
+    return [exhaustive(case)[0] if place % every else case for place, case in enumerate(cases)]

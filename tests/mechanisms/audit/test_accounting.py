@@ -24,6 +24,7 @@ from mechanisms import (
     privacy_loss_distribution,
 )
 from tests.mechanisms.divergences import compose, gaussian_delta
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 STEP = 1e-4  # accountants round each loss up to a multiple of this step
@@ -107,7 +108,7 @@ def test_event_of_laplace_noise_equals_closed_form():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("times", [*exhaustive(1), 4])
 def test_event_of_normal_noise_equals_closed_form(times):
     """For normal noise on counts, the event has the δ of Balle & Wang (2018) with sensitivity √2."""
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.5)

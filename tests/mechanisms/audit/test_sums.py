@@ -105,7 +105,7 @@ def test_profile_equals_integration_of_the_densities(relation, moves):
             exact = mpmath.quad(excess, [-40, 0, edge]) if edge > 0 else mpmath.mpf(0)
             assert found.deltas[epsilon] == pytest.approx(float(exact), abs=1e-9)
         else:
-            grid = np.linspace(-12, 12, 2001)
+            grid = np.linspace(-12, 12, 3001)
             p = np.exp(-np.abs(grid) / scale) / (2 * scale)
             q = np.exp(-np.abs(grid - 1) / scale) / (2 * scale)
             rough = np.maximum(np.outer(p, p) - math.exp(epsilon) * np.outer(q, q), 0).sum() * (grid[1] - grid[0]) ** 2

@@ -15,6 +15,7 @@ from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import Rule, smoothed_scales
 from tests.mechanisms.counts.enumeration import Enumerated
+from tests.mechanisms.marks import in_turn
 from tests.mechanisms.refusals import assert_refused
 
 RULES = (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL)
@@ -75,11 +76,12 @@ def test_search_tolerates_rounding(rule, prior, n, epsilon):
     assert epsilon * (1 - 1e-6) <= found.loss <= epsilon
 
 
+SMALL = [((1.0, 1.0), 12, 1.0), ((0.01, 100.0), 12, 0.3), ((1.0, 1.0, 1.0), 5, 12.0), ((3.0, 0.1, 1.0, 0.1), 3, 2.0)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    ("prior", "n", "epsilon"),
-    [((1.0, 1.0), 12, 1.0), ((0.01, 100.0), 12, 0.3), ((1.0, 1.0, 1.0), 5, 12.0), ((3.0, 0.1, 1.0, 0.1), 3, 2.0)],
+    ("rule", "prior", "n", "epsilon"), in_turn((rule, *problem) for problem in SMALL for rule in RULES)
 )
 def test_no_larger_rate_is_private(prior, n, epsilon, rule):
     """The loss exceeds ε at each larger rate on a grid; one rate would not suffice, as the loss may not be monotone."""

@@ -90,7 +90,7 @@ def test_log_pmf_does_not_underflow(builder, counts, scale):
 def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
     """Draws equal SciPy's quantiles of the uniforms, rounded and then clipped category by category."""
     release = builder(prior, counts, scale)
-    uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
+    uniforms = np.random.default_rng(5).random((200, release.n_uniforms))
     for u, released in zip(uniforms, release.from_uniforms(uniforms), strict=True):
         remaining, expected = sum(counts), []
         for category, value in enumerate(u):

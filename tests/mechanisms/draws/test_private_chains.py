@@ -307,7 +307,7 @@ def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
     design = rng.standard_normal((400, 2))  # most rows are longer than the bound
     labels = rng.random(400) < expit(3 * design[:, 0])
     arguments = {"epsilon": 3.0, "delta": 1e-6, "beta": 0.01}
-    released = [private_logistic(design, labels, **arguments) for _ in range(20)]
+    released = [private_logistic(design, labels, **arguments) for _ in range(12)]
     assert str(released[0].guarantee) == "(3, 1e-06)-DP"
     weights = np.array([one.weights for one in released])
     unit = math.sqrt(released[0].chain.step) * 2.0 ** -noise_bits(released[0].chain, 2, 1e-6)
@@ -315,7 +315,7 @@ def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
     rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(100)]
     assert rehearsed[0].guarantee is None
     drawn = np.array([one.weights for one in rehearsed])
-    error = drawn.std(axis=0) * math.sqrt(1 / 20 + 1 / 100)
+    error = drawn.std(axis=0) * math.sqrt(1 / 12 + 1 / 100)
     assert np.all(np.abs(weights.mean(axis=0) - drawn.mean(axis=0)) < 5 * error)
     np.testing.assert_array_equal(
         private_logistic(design, labels, **arguments, rehearsal_seed=3).weights, rehearsed[3].weights

@@ -56,7 +56,7 @@ EXACT = [name for name, entry in GRAM_METHODS.items() if not entry.is_control]
         ("normal-covariates", "laplace", 2, 10, 80, 1e-4, {}),
         ("noise-aware", "gaussian", 2, 10, 80, 1e-4, {}),
         ("data-augmentation", "laplace", 2, 10, 80, 1e-4, {}),
-        ("normal-covariates-records", "laplace", 2, 30, 100, 1e-4, {}),  # of the estimates without privacy
+        ("normal-covariates-records", "laplace", 2, 30, 80, 1e-4, {}),  # of the estimates without privacy
         *exhaustive(
             ("normal-covariates", "k-norm", 2, 10, 80, 1e-4, {}),
             ("noise-aware", "laplace", 2, 10, 80, 1e-4, {}),

@@ -89,7 +89,7 @@ def reference(y, deviation, scale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("y", [[-3.0, 2.0, -4.0], [11.0, 1.0, 16.0], [30.0, 24.0, 49.0]])
+@pytest.mark.parametrize("y", [[-3.0, 2.0, -4.0], *exhaustive([11.0, 1.0, 16.0]), [30.0, 24.0, 49.0]])
 def test_fitted_posterior_equals_quadrature(y):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
