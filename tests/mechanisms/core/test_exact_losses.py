@@ -220,7 +220,7 @@ def unpruned(context, distributions):
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32 - 1), n_datasets=st.integers(2, 7), n_outputs=st.integers(2, 6), zeros=st.booleans())
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=80)
 def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n_datasets, n_outputs, zeros)
@@ -240,7 +240,7 @@ def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     epsilon=st.floats(0, 4),
     order=st.sampled_from([1.0, 1.0 + 1e-3, 1.5, 2.0, 10.0, 200.0]),
 )
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 def test_divergences_are_within_the_pruning_bounds(ratios, weights, epsilon, order):
     """In 50-digit arithmetic, divergences are within the bounds from the largest losses in both directions."""
     with mpmath.workdps(50):

@@ -93,7 +93,7 @@ def problems(draw):
 @example(problem=((1e3, 1e3, 1e3), 10, 0.026))
 @example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
 @example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
-@settings(deadline=None, derandomize=True, max_examples=120)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_loss_is_within_epsilon(problem):
     """The largest loss is at most ε; the reciprocal of the scale changes by at most γ per record."""
     prior, n, epsilon = problem
@@ -108,7 +108,7 @@ def test_loss_is_within_epsilon(problem):
 @given(problem=problems(), log_gamma=st.floats(-4, -0.05))
 @example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
 @example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     prior, n, epsilon = problem
     everything = enumerated(prior, n)

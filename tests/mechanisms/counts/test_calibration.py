@@ -103,7 +103,7 @@ def test_no_larger_rate_is_private(prior, n, epsilon, rule):
     n=st.integers(1, 5),
     log_epsilon=st.floats(-2, 1.5),
 )
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=30)
 def test_calibrated_loss_equals_epsilon_at_any_prior(rule, prior, n, log_epsilon):
     epsilon = 10**log_epsilon
     found = calibrate(rule, prior, n, epsilon)

@@ -71,7 +71,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 def test_noise_has_its_variance():
     """Averaged iterates near the minimum have the covariance of averaged independent noise."""
     rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0, 1e-6)
-    u = records_of(rng, n=40_000)
+    u = records_of(rng, n=20_000)
     theta, _, inverse = least_squares(u)
     drawn = [method.release(rng, u) for _ in range(400)]
     gaps = np.array([each.theta[0] for each in drawn]) - theta

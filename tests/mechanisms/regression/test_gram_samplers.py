@@ -133,7 +133,7 @@ def test_priors_belong_to_methods():
 @pytest.mark.slow
 def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     """Draws of the parameters are too wide for the regression of the records, which the test above would detect."""
-    pits = ranks("normal-covariates", GramNoise("laplace", 0.01, 2), 2, 30, 100, of_records=True)
+    pits = ranks("normal-covariates", GramNoise("laplace", 0.01, 2), 2, 30, 60, of_records=True)
     assert min(stats.kstest(column, "uniform").pvalue for column in pits.T) < 1e-4
 
 
