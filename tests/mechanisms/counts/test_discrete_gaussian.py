@@ -13,6 +13,7 @@ from mechanisms.counts.discrete_gaussian import calibrate_noise_std, loss_distri
 from tests.mechanisms.counts.constructors import discrete_gaussian_counts, draw_vectors, vectors_from
 from tests.mechanisms.counts.enumeration import count_rows, frequencies_of
 from tests.mechanisms.counts.test_k_norm import projected_pmf
+from tests.mechanisms.marks import in_turn
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
@@ -30,7 +31,7 @@ def lattice(k, noise_std):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("k", "noise_std"), CASES)
+@pytest.mark.parametrize(("k", "noise_std"), in_turn(CASES))
 def test_profile_equals_enumeration(k, noise_std):
     """The privacy profile equals the enumerated hockey-stick divergence of each pair of neighbours."""
     vectors, logs = lattice(k, noise_std)
@@ -135,7 +136,7 @@ def test_log_pmf_does_not_underflow():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("k", "noise_std"), CASES)
+@pytest.mark.parametrize(("k", "noise_std"), in_turn(CASES))
 def test_draws_have_the_lattice_pmf(k, noise_std):
     """Chi-square tests accept the drawn vectors and counts, and reject draws whose standard deviation is 5 % wrong."""
     counts = np.array(COUNTS[k])

@@ -221,7 +221,7 @@ def test_probability_of_true_counts_may_decrease_with_epsilon_after_projection()
     "name", [name for name in NAMES if name not in (*FOR_ALL_DATA, *PROJECTED, "discrete-gaussian")]
 )
 @given(data=st.data())
-@settings(deadline=None, derandomize=True, max_examples=5)
+@settings(deadline=None, derandomize=True, max_examples=3)
 def test_accuracy_increases_with_epsilon(name, data):
     k = data.draw(st.integers(2, 4))
     prior = data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k))
@@ -239,7 +239,7 @@ def test_accuracy_increases_with_epsilon(name, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].symmetric])
 @given(data=st.data())
-@settings(deadline=None, derandomize=True, max_examples=5)
+@settings(deadline=None, derandomize=True, max_examples=3)
 def test_symmetric_mechanisms_are_permutation_invariant(name, data):
     k = data.draw(st.integers(2, 4))
     prior = np.array(data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k)))

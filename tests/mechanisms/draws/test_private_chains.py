@@ -97,7 +97,7 @@ def _last_density(chain, x, y, grid):
     return density
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 8, *exhaustive(40)])
+@pytest.mark.parametrize("n_steps", [1, 8, *exhaustive(2, 40)])
 @pytest.mark.slow
 def test_no_loss_in_two_dimensions_exceeds_the_stated_guarantee(n_steps):
     """As in one dimension; also for exact draws, which are 2cρ/√κ-GDP."""

@@ -97,7 +97,7 @@ def test_truncated_normal_with_zero_std_and_nan_mean():
 @pytest.mark.slow
 def test_sums_given_total_have_multinomial_covariance():
     n, theta = 50.0, np.array([0.2, 0.3, 0.5])
-    draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 100_000)
+    draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 50_000)
     assert np.allclose(draws.sum(axis=1), n, rtol=1e-14)
     exact = n * (np.diag(theta) - np.outer(theta, theta))
     centred = draws - n * theta

@@ -294,13 +294,6 @@ def test_inference_of_unknown_variance_does_not_depend_on_units(factor, shift):
         np.testing.assert_allclose(one, [factor * end[0] + shift, factor**2 * end[1]], rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_default_prior_is_that_of_the_documentation():
-    np.testing.assert_array_equal(
-        infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 1.0, 1e5 / 3, 2.0)).interval()
-    )
-
-
 def covered_mean(trials, **changes):
     """Return, for simulated incomes, 1.0 if the default 95 % interval contains the mean of clamped incomes."""
     (m, s, b), covered = (10.4, 0.6, 2e5), []

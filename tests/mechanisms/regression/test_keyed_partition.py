@@ -57,7 +57,7 @@ def test_partitions_of_a_few_rows_are_equally_likely():
     assert_frequencies([drawn[division] for division in divisions], np.full(6, 1 / 6))
 
 
-def joint_counts(n_rounds, n_keys=20_000):
+def joint_counts(n_rounds, n_keys=10_000):
     """Count, over random keys, the subsets of four rows with similar indices that are moved to the upper half."""
     rng = np.random.default_rng(5)
     counts = np.zeros(16)
