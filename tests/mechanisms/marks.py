@@ -2,6 +2,9 @@
 
 import pytest
 
+REPEATED = (pytest.mark.slow, pytest.mark.exhaustive)
+"""Marks of a slow repetition of an ordinary test."""
+
 
 def exhaustive(*cases):
     """Return cases, each a value or a tuple of values, for the exhaustive checks only."""

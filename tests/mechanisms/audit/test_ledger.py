@@ -23,6 +23,7 @@ from mechanisms.audit.accounting import accounting_event
 from mechanisms.audit.profile_accountant import ProfileAccountant
 from mechanisms.core.conversions import concentrated_epsilon
 from tests.mechanisms.divergences import compose, hockey_stick
+from tests.mechanisms.marks import REPEATED
 from tests.mechanisms.refusals import assert_refused
 
 TABLE = np.array([[0.4, 0.35, 0.25], [0.25, 0.35, 0.4]])
@@ -130,7 +131,7 @@ def test_total_with_a_conjectured_guarantee_is_conjectured():
         (1e-8, 0.1),
         (0.3, 1e-6),
         pytest.param(1e-8, 1e-9, marks=pytest.mark.slow),
-        *(pytest.param(rho, 1e-9, marks=(pytest.mark.slow, pytest.mark.exhaustive)) for rho in (20.0, 1e4)),
+        *(pytest.param(rho, 1e-9, marks=REPEATED) for rho in (20.0, 1e4)),
     ],
 )
 def test_totals_of_small_and_large_rho_equal_their_conversion(rho, delta):

@@ -17,7 +17,7 @@ from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf, batch_means
 from tests.mechanisms.inference.exact_abc import sample_abc
-from tests.mechanisms.marks import exhaustive
+from tests.mechanisms.marks import REPEATED, exhaustive
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
 RUN = {"n_burn_in": 500, "n_draws": 20_000}
@@ -54,7 +54,6 @@ def test_multinomial_draws_follow_the_exact_posterior():
     assert_rejects(assert_cdf, 0.95 * draws[..., 0], exact.marginals[0].cdf)
 
 
-REPEATED = (pytest.mark.slow, pytest.mark.exhaustive)
 SCALAR = {"exponential": ((2.0, 1.0), (0.3, 2.0)), "poisson": ((3.0, 1.0), (1, 4)), "normal": ((1.0, 4.0), (-1.0, 2.0))}
 
 

@@ -10,6 +10,7 @@ import pytest
 from mechanisms import publish_bounds
 from mechanisms.inference import publish_bounds as module
 from mechanisms.inference.publish_bounds import EDGES, choose_bounds, count_bins
+from tests.mechanisms.marks import REPEATED
 from tests.statistical import assert_mean_within
 
 GRID = np.array([-2.0, -1.0, 0.0, 1.0])
@@ -70,7 +71,7 @@ def test_bins_cover_the_line_and_contain_their_lower_ends():
 
 
 @pytest.mark.parametrize(
-    ("is_exact", "n_draws", "factor"), [(False, 2_500, 0.95), pytest.param(True, 800, 0.9, marks=pytest.mark.slow)]
+    ("is_exact", "n_draws", "factor"), [(False, 2_500, 0.95), pytest.param(True, 800, 0.9, marks=REPEATED)]
 )
 def test_frequency_of_bounds_equals_the_exact_probability(is_exact, n_draws, factor):
     """All records are in [2, 4): other bounds need an empty neighbour of at least t(0.05), or an empty bin of t(p)."""

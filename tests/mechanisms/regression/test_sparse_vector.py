@@ -10,7 +10,7 @@ import pytest
 from mechanisms.audit.partitions import search_distributions
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
-from tests.mechanisms.marks import in_turn
+from tests.mechanisms.marks import REPEATED, in_turn
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_rejects
 
@@ -75,7 +75,7 @@ def test_stated_loss_is_the_largest_over_all_data_sets(n_values, doublings, shar
 @pytest.mark.parametrize("epsilon", [0.45, 4.0])
 @pytest.mark.parametrize(
     ("n_values", "doublings", "share"),
-    [(2, 1, 1.0), (4, 3, 0.8), pytest.param(8, 4, 0.5, marks=(pytest.mark.slow, pytest.mark.exhaustive))],
+    [(2, 1, 1.0), (4, 3, 0.8), pytest.param(8, 4, 0.5, marks=REPEATED)],
 )
 def test_calibrated_search_loses_exactly_epsilon(n_values, doublings, share, epsilon):
     """The calibrated search has the loss ε; with 3 % less noise, the guarantee is violated."""
