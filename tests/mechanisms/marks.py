@@ -13,5 +13,5 @@ def exhaustive(*cases):
 
 
 def in_turn(cases, every=2):
-    """Return every second, or other, case, and the rest, of which the gate has a representative, for these checks."""
+    """Return all cases: one of `every` for the gate, and the others, which it represents, for the exhaustive checks."""
     return [exhaustive(case)[0] if place % every else case for place, case in enumerate(cases)]
