@@ -269,6 +269,8 @@ def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
     assert given.guarantee == Guarantee(1.0)
     assert "laplace(2)" in repr(removed)
     assert "laplace(4)" in repr(replaced)
+    k_norm = posterior_from_release([41.0, 37.0, 22.0], "multinomial", epsilon=0.5, noise="k-norm", **options)
+    assert "k-norm(4)" in repr(k_norm)
     rate = posterior_from_release(21.4, "poisson", (1, 1), exposure=53.4, epsilon=0.5)
     assert "laplace(2)" in repr(rate)
 
