@@ -206,6 +206,29 @@ def test_leak_of_a_record_is_found_by_a_single_output(n_columns):
             assert (sampled_bound(sampler, first, second, DRAWS // 2, confidence=SURE).epsilon > 1.0) is found
 
 
+@pytest.mark.parametrize("n_columns", [2, 12, 40])
+def test_too_little_noise_is_found_among_many_components(n_columns):
+    """The bound of Laplace noise with a loss of 10 stays above 4 if the record changes one component of many."""
+    pair, rng = (np.zeros(n_columns), np.eye(n_columns)[-1]), np.random.default_rng(1)
+
+    def make_sampler(loss):
+        return lambda data, size: data + rng.laplace(size=(size, n_columns)) / loss
+
+    right, wrong = bounds_of(make_sampler, (1.0, 10.0), pair, 4_000)
+    assert right <= 1.0 < 4.0 < wrong <= 10.0
+
+
+def test_repeated_values_are_found_in_the_first_of_many_components():
+    """Numbers of bins of 70 components with two values each lost the first ones beyond 64 bits."""
+
+    def sampler(bit, size):
+        rows = np.zeros((size, 70))
+        rows[:, 0], rows[: size // 9, -1], rows[-(size // 9) :, 1:] = bit, 1.0, 1.0
+        return rows
+
+    assert sampled_bound(sampler, 0, 1, 2_000).epsilon > 4.0
+
+
 def test_declared_event_finds_a_leak_in_the_last_digits():
     """Noise on a grid that depends on the data has no loss in any interval, but an event on the grid reveals it."""
     rng = np.random.default_rng(12)
