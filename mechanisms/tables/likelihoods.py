@@ -211,14 +211,17 @@ class Factors(NamedTuple):
             return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
 
     def deviation(self) -> Floats:
-        """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
-        is_geometric = self.kind // 2 == _CODES["geometric"]
-        pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
+        """Return the standard deviation of the noise, with that of the interval of an uncertain value.
+
+        It is at least 1/√12, that of rounding to integers: less noise says no more about a count.
+        """
+        is_geometric, half_rate = self.kind // 2 == _CODES["geometric"], np.minimum(0.5 / self.scale, 100.0)
+        pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(half_rate)), math.sqrt(2.0) * self.scale)
         of_noise = np.where(
             self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale)
         )
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
-        return np.sqrt(of_noise**2 + width**2 / 12.0)
+        return np.sqrt(np.maximum(of_noise**2 + width**2 / 12.0, 1.0 / 12.0))
 
     def ranges(self) -> tuple[Floats, Floats]:
         """Return the smallest and the largest value of each node, before it was published; NaN if not measured."""

@@ -138,6 +138,12 @@ def test_weights_of_a_grid_without_hyperprior_are_equal():
         ([1.0, NAN, NAN, 9.0], [Noise("laplace", 1.0), None, None, GAUSSIAN], "value", 5.0 / math.sqrt(3.0)),
         ([1.0, 2.0, 3.0, NAN], [Noise("laplace", 1.0)] * 4, "value", math.sqrt(2.0)),
         ([1.0, 2.0, 3.0, NAN], [Noise("geometric", 1.0)] * 4, "value", 1.0 / (math.sqrt(2.0) * math.sinh(0.5))),
+        *(
+            ([1.0, 2.0, 3.0, NAN], Noise(name, scale), "value", 12.0**-0.5)
+            for name in ("geometric", "discrete-gaussian", "laplace", "gaussian")
+            for scale in (1e-10, 1e-3, 0.01, 0.1)
+        ),
+        ([NAN, NAN, NAN, 9.0], [None, None, None, Noise("laplace", 1e-6)], "value", 1.0 / 6.0),
         ([6.0, 6.0, 6.0, NAN], EXACT, Rounded(6), 4.0 / math.sqrt(12.0)),
         ([NAN, NAN, NAN, NAN], EXACT, Suppressed(13), 12.0 / math.sqrt(12.0)),
         ([6.0, 6.0, 6.0, NAN], [GAUSSIAN] * 4, Rounded(6), math.sqrt(25.0 + 3.0)),
