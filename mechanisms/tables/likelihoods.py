@@ -34,6 +34,7 @@ LARGEST = 1 << 52  # largest absolute value and largest given count, below which
 SCALES = 1e-60, 1e12  # smallest and largest scale of noise
 _NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
+_LONG = 1 << 16  # range of counts beyond which sums of discrete Gaussian noise leave out gaps
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
 _DISCRETE, _RANDOM = 3, 4  # codes of discrete Gaussian noise, and of random rounding, whose scale is the base
 GAUSSIAN = 4  # smallest `kind` of smooth likelihoods, see `Factors`
@@ -455,7 +456,7 @@ def _log_cdf(code: int, z: Floats, scale: Floats) -> Floats:
 
 
 def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
-    """Return ln Pr[noise ≤ z] of discrete Gaussian noise by sums over tables, one per scale."""
+    """Return ln Pr[noise ≤ z] of discrete Gaussian noise by sums over tables, one per scale and run of close values."""
     log_cdf = np.empty(z.shape)
     for width in np.unique(scale):
         has_width = scale == width
@@ -465,12 +466,18 @@ def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
             continue
         # terms further than `reach` below an end are below 1e-18 of the term at that end
         reach = int(10.0 * width) + 20
-        last = min(int(k.max()), reach)
-        first = min(int(k.min()), -1) - reach
-        grid = np.arange(first, max(last, first) + 1)
-        log_sum = Noise("discrete-gaussian", width).log_normaliser(1)
-        table = np.logaddexp.accumulate(-0.5 * (grid / width) ** 2) - log_sum
-        log_cdf[has_width] = np.minimum(table[np.minimum(k, last) - first], 0.0)
+        k = np.minimum(k, reach)
+        place: Integers | slice = slice(None)
+        runs = [k]
+        if np.ptp(k) > _LONG:
+            k, place = np.unique(k, return_inverse=True)
+            runs = np.split(k, np.flatnonzero(np.diff(k) > reach) + 1)
+        log_sum, parts = Noise("discrete-gaussian", width).log_normaliser(1), []
+        for run in runs:
+            grid = np.arange(min(int(run.min()), -1) - reach, int(run.max()) + 1)
+            table = np.logaddexp.accumulate(-0.5 * (grid / width) ** 2) - log_sum
+            parts.append(np.minimum(table[run - grid[0]], 0.0))
+        log_cdf[has_width] = np.concatenate(parts)[place]
     return log_cdf
 
 

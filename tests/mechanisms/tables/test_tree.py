@@ -2,6 +2,7 @@
 
 import math
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -378,6 +379,22 @@ def test_discrete_gaussian_noise_of_a_large_scale_is_gaussian(form):
             for name in ("discrete-gaussian", "gaussian")
         ]  # fmt: skip
         assert means[0] == pytest.approx(means[1], rel=1e-4)
+
+
+def test_discrete_gaussian_noise_at_counts_far_apart_needs_little_memory():
+    """A table of probabilities covered the gap between the counts of both leaves, 240 MB at a bound of 10⁷."""
+
+    def mean(*bounds):
+        priors, parents = [uniform(bound) for bound in bounds], [-1] * len(bounds)
+        noise = Noise("discrete-gaussian", 5.0)
+        return table_posterior([NAN] * len(bounds), noise, parents, priors, seen=Suppressed(11)).mean()
+
+    tracemalloc.start()
+    together = mean(10**7, 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e7
+    np.testing.assert_allclose(together, [*mean(10**7), *mean(20)], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["laplace", "geometric", "gaussian", "discrete-gaussian"])
