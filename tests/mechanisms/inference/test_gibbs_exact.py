@@ -1,5 +1,7 @@
 """Tests of the Gibbs sampler for the exact model: its conditional draws, and enumerated posteriors."""
 
+from functools import partial
+
 import numba
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf
 from tests.mechanisms.inference.laplace import sample_gibbs
 from tests.mechanisms.marks import in_turn
+from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_rejects
 
 LAPLACE, GAUSSIAN = 1, 2
@@ -155,3 +158,9 @@ def test_multinomial_draws_follow_the_exact_posterior(name):
         assert_cdf(draws[..., j], exact.marginals[j].cdf)
     other = exact_posterior(ReleaseModel("multinomial", n, Noise(noise.name, 1.5 * noise.scale)), prior, y)
     assert_rejects(assert_cdf, draws[..., 0], other.marginals[0].cdf)
+
+
+def test_numbers_of_records_without_log_factorials_are_refused():
+    model = ReleaseModel("binomial", 10**15, Noise("laplace", 1e7))
+    sample = partial(sample_gibbs_exact, np.random.default_rng(1), model, (1, 1), [5e14])
+    assert_refused(sample, "n must be at most 10,000,000,000,000 for draws of counts")
