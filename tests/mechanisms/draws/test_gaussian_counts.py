@@ -34,6 +34,19 @@ def test_projections_are_the_nearest_points(seed, k, scale):
     assert np.all(shifts[~positive] <= shifts[positive][0] + 1e-9 * scale)
 
 
+@pytest.mark.parametrize(
+    ("noisy", "n", "expected"),
+    [
+        ([3e17, -2e17], 100, [100.0, 0.0]),
+        ([-2e17, 3e17, 3e17], 100, [0.0, 50.0, 50.0]),
+        ([-3e17, -4e17], 100, [100.0, 0.0]),
+        ([5.0, 1.0], 0, [0.0, 0.0]),
+    ],
+)
+def test_projections_of_large_noise_add_up(noisy, n, expected):
+    np.testing.assert_array_equal(project_counts([noisy], n), [expected])
+
+
 def test_two_categories_equal_published_mechanism():
     """At k = 2, the released count is the true one plus half the difference of two noises, clamped to [0, n]."""
     release = gaussian_mechanism("gaussian", PRIOR, N, order=2, epsilon=0.001)
