@@ -9,7 +9,7 @@ from mechanisms import private_posterior
 from mechanisms.core.noise import Noise
 from mechanisms.inference import methods
 from mechanisms.inference.drawn_posterior import DrawnPosterior
-from mechanisms.inference.methods import INFERENCE_METHODS, choose_method, fit_release
+from mechanisms.inference.methods import INFERENCE_METHODS, Choice, choose_method, fit_release
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.refusals import assert_refused
 
@@ -114,6 +114,14 @@ def test_chains_that_have_not_converged_are_replaced_by_longer_ones(monkeypatch)
             patch.setattr(methods, limit, 0)
             with pytest.warns(RuntimeWarning, match="chains must have R-hat <= 1.01"):
                 assert release(rehearsal_seed=2).distribution.draws.shape[1] == 5_000
+
+
+def test_methods_with_a_fixed_number_of_draws_are_not_repeated():
+    """100 draws are too few for `problem`; no longer run gives more, and the loop over longer runs did not end."""
+    model, choice = ReleaseModel("binomial", 100, LAPLACE), Choice("ops", "")
+    with pytest.warns(RuntimeWarning, match="at least 400 effective draws"):
+        posterior = fit_release(np.random.default_rng(1), model, (1, 1), np.array([50.0]), choice)
+    assert posterior.draws.shape == (1, 100)
 
 
 def test_rounding_errors_of_exact_posteriors_are_reported():
