@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,19 @@ def compute(tmp_path_factory):
             pipeline.run(study, path, panels=list(case.dims), **case.run)
         summaries = load_summaries(path, study=study)
         return path, summaries, case.prepare(summaries)
+
+    return run
+
+
+@pytest.fixture
+def run_panel(tmp_path):
+    """Return a function that runs a panel of a study at some values, in a store of its own; it returns the results."""
+    numbers = count()
+
+    def run(study, panel, trials=None, allow_failures=False, **values):
+        path = tmp_path / f"{next(numbers)}.zarr"
+        pipeline.run(study, path, panels=[panel], trials=trials, values=values, allow_failures=allow_failures)
+        return xr.open_zarr(path, group=panel).load()
 
     return run
 

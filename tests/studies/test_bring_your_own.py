@@ -42,9 +42,6 @@ def with_mechanisms(panel, *mechanisms):
     return added
 
 
-SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
-
-
 def files_of_readme():
     """Return the files that the guide to the pipeline shows, as contents by name."""
     found = re.findall(
@@ -145,7 +142,7 @@ def test_audit_of_the_readme_mechanism(command, printed, refused, folder, mechan
 def published(tmp_path_factory):
     """Return results of the panel `k2` of `hellinger-accuracy` at few values of n and with few trials."""
     store = tmp_path_factory.mktemp("published") / "s.zarr"
-    pipeline.run(STUDIES["hellinger-accuracy"], store, **SMALL)
+    pipeline.run(STUDIES["hellinger-accuracy"], store, panels=["k2"], values={"n": [20, 40]}, trials=200)
     return xr.open_zarr(store, group="k2").load()
 
 
@@ -466,10 +463,9 @@ def test_audits_are_kept_when_a_store_grows(tmp_path):
 
 
 @pytest.mark.slow
-def test_draws_depend_on_the_name_of_the_study(folder, published, tmp_path):
+def test_draws_depend_on_the_name_of_the_study(folder, published, run_panel):
     study = replace(find_study(f"{folder}/my_study.py", {}).load(), name="mine")
-    pipeline.run(study, tmp_path / "s.zarr", **SMALL)
-    other = xr.open_zarr(tmp_path / "s.zarr", group="k2").load().sel(mechanism=published.mechanism)
+    other = run_panel(study, "k2", trials=200, n=[20, 40]).sel(mechanism=published.mechanism)
     assert (other.hellinger != published.hellinger).mean() > 0.5
     xr.testing.assert_equal(other.expected_hellinger, published.expected_hellinger)
 

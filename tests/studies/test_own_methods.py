@@ -24,7 +24,7 @@ from tests.studies import foreign_methods
 
 LEVEL = 1e-3
 CHAINS = OwnMethod("chains", "posterior", lambda rng, model, prior, y: None, chains=True)
-SMALL = {"panels": ["binomial"], "values": {"n": [20], "epsilon": [0.1], "algorithm": ["naive"]}, "trials": 300}
+SMALL = {"n": [20], "epsilon": [0.1], "algorithm": ["naive"]}
 FILE = """
 import numpy as np
 from studies import OwnMethod
@@ -98,7 +98,7 @@ def calibrated(tmp_path_factory):
     own = [getattr(foreign_methods, name) for name in ("METROPOLIS", "ABC", "NARROW")]
     study = STUDIES["calibration"].with_methods(*own, AUTOREGRESSIVE)
     store = tmp_path_factory.mktemp("own") / "s.zarr"
-    pipeline.run(study, store, **SMALL)
+    pipeline.run(study, store, panels=["binomial"], values=SMALL, trials=300)
     return xr.open_zarr(store, group="binomial").load(), study.panel("binomial").statistics
 
 
@@ -124,9 +124,8 @@ def test_diagnostics_are_those_of_chains_only(calibrated):
     assert ds.rhat.sel(algorithm=["abc", "narrow"]).isnull().all()
 
 
-def test_existing_methods_keep_their_bits(calibrated, tmp_path):
-    pipeline.run(STUDIES["calibration"], tmp_path / "s.zarr", **SMALL)
-    published = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load()
+def test_existing_methods_keep_their_bits(calibrated, run_panel):
+    published = run_panel(STUDIES["calibration"], "binomial", trials=300, **SMALL)
     measures = ["pit", "rank", "mmd2", "status"]
     xr.testing.assert_identical(
         calibrated[0].sel(algorithm=["naive"])[measures].drop_attrs(), published[measures].drop_attrs()
@@ -134,7 +133,7 @@ def test_existing_methods_keep_their_bits(calibrated, tmp_path):
 
 
 @pytest.mark.slow
-def test_program_of_another_language_is_calibrated_and_fails_by_trial(tmp_path):
+def test_program_of_another_language_is_calibrated_and_fails_by_trial(run_panel):
     """A program that hangs or prints no JSON fails its trials, each with one line."""
 
     def hang(rng, model, prior, y):
@@ -145,8 +144,7 @@ def test_program_of_another_language_is_calibrated_and_fails_by_trial(tmp_path):
 
     others = [OwnMethod(f.__name__, "posterior", f, foreign_methods.is_binomial) for f in (hang, print_garbage)]
     study = STUDIES["calibration"].with_methods(foreign_methods.PROGRAM, *others)
-    pipeline.run(study, tmp_path / "s.zarr", **{**SMALL, "trials": 10}, allow_failures=True)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().squeeze()
+    ds = run_panel(study, "binomial", trials=10, allow_failures=True, **SMALL).squeeze()
     assert (ds.status.sel(algorithm="program") == 1).all()
     assert stats.kstest(ds.pit.sel(algorithm="program"), "uniform").pvalue > LEVEL
     assert (ds.status.sel(algorithm=["hang", "print_garbage"]) == 2).all()
@@ -160,13 +158,12 @@ def posterior_of_normal(rng, model, prior, y):
 
 
 @pytest.mark.slow
-def test_posterior_is_as_good_as_its_draws(tmp_path):
+def test_posterior_is_as_good_as_its_draws(run_panel):
     """An exact posterior has the distance of its draws and right coverage; `NARROW` has not."""
     exact = OwnMethod("mine", "posterior", posterior_of_normal, foreign_methods.is_binomial)
     study = STUDIES["exact-inference"].with_methods(exact, foreign_methods.NARROW)
     values = {"n": [100], "epsilon": [1.0], "prior": [(1.0, 1.0)], "algorithm": ["exact", "mine", "narrow"]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["binomial"], values=values, trials=200)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().squeeze()
+    ds = run_panel(study, "binomial", trials=200, **values).squeeze()
     assert (ds.status == 1).all()
     distance = ds.distance.mean("trial").sel(algorithm=["exact", "mine", "narrow"]).values
     assert distance[1] < 1.2 * distance[0] < 0.5 * distance[2]
@@ -175,20 +172,19 @@ def test_posterior_is_as_good_as_its_draws(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_components_have_ranks_and_joint_coverage(tmp_path):
+def test_several_components_have_ranks_and_joint_coverage(run_panel):
     def fit(rng, model, prior, y):
         return exact_posterior(model, prior, y).sample(rng, 300)
 
     study = STUDIES["exact-inference"].with_methods(OwnMethod("mine", "posterior", fit, lambda cell: cell["n"] == 100))
     values = {"n": [100], "epsilon": [1.0], "noise": ["laplace"], "algorithm": ["mine"]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["multinomial-3"], values=values, trials=300)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="multinomial-3").load().squeeze()
+    ds = run_panel(study, "multinomial-3", trials=300, **values).squeeze()
     assert (ds.status == 1).all()
     assert min(stats.kstest(ds[name].values.ravel(), "uniform").pvalue for name in ("pit", "joint")) > LEVEL / 3
 
 
 @pytest.mark.slow
-def test_tables_accept_draws_and_intervals(tmp_path):
+def test_tables_accept_draws_and_intervals(run_panel):
     """Draws of the exact posterior have its width; intervals have no quantiles."""
     from mechanisms.tables import table_posterior
 
@@ -201,8 +197,7 @@ def test_tables_accept_draws_and_intervals(tmp_path):
 
     study = STUDIES["noisy-tables"].with_methods(OwnMethod("drawn", "table", draw), OwnMethod("bounds", "table", bound))
     values = {"noise_std": [2.0], "published": ["value"], "algorithm": ["tree", "drawn", "bounds"]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["formats"], values=values, trials=10)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="formats").load().squeeze()
+    ds = run_panel(study, "formats", trials=10, **values).squeeze()
     assert (ds.status == 1).all()
     widths = ds.width.mean("trial").sel(part="leaf")
     np.testing.assert_allclose(widths.sel(algorithm="drawn"), widths.sel(algorithm="tree"), rtol=0.05)
@@ -212,7 +207,7 @@ def test_tables_accept_draws_and_intervals(tmp_path):
 
 
 @pytest.mark.slow
-def test_regressions_of_own_records_receive_their_prior(tmp_path):
+def test_regressions_of_own_records_receive_their_prior(run_panel):
     """Draws of the prior itself are calibrated if it is the prior of the records, whatever the release."""
     from mechanisms.regression.gram_priors import ConjugatePrior, RegressionPrior
     from mechanisms.regression.gram_samplers import regression_of
@@ -229,9 +224,7 @@ def test_regressions_of_own_records_receive_their_prior(tmp_path):
         for records in ("exact", "conjugate")
     ]
     study = STUDIES["regression-inference"].with_methods(*own)
-    values = {"n": [10], "algorithm": [method.name for method in own]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["calibration"], values=values, trials=100)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="calibration").load().squeeze()
+    ds = run_panel(study, "calibration", trials=100, n=[10], algorithm=[method.name for method in own]).squeeze()
     assert (ds.status.sel(track="approximate") == 5).all()
     variances = ds.pit.sel(track="pure", component="variance")
     p = {method.name: stats.kstest(variances.sel(algorithm=method.name), "uniform").pvalue for method in own}
@@ -243,22 +236,19 @@ def draw_zero(rng, X, y, epsilon, delta):
 
 
 @pytest.mark.slow
-def test_private_draws_run_where_they_have_a_guarantee(tmp_path):
+def test_private_draws_run_where_they_have_a_guarantee(run_panel):
     """A method that needs δ runs in `private-mcmc`, and is refused in `renyi-logistic`, which has δ = 0."""
     method = OwnMethod("mine", "draw", draw_zero, guarantee=lambda e, d: Guarantee(e, d) if d else None)
     study = STUDIES["private-mcmc"].with_methods(method)
-    values = {"epsilon": [1.0], "beta": [0.1], "mechanism": ["mine"]}
-    pipeline.run(study, tmp_path / "s.zarr", panels=["simulated"], values=values, trials=10)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="simulated").load()
+    ds = run_panel(study, "simulated", trials=10, epsilon=[1.0], beta=[0.1], mechanism=["mine"])
     assert (ds.status == 1).all()
     assert (ds.n_used == 1).all()
     with pytest.raises(BadInputError, match="mine must support a cell of study renyi-logistic, got none"):
         STUDIES["renyi-logistic"].with_methods(method)
     pure = replace(method, guarantee=lambda e, d: Guarantee(e))
     study = STUDIES["renyi-logistic"].with_methods(pure)
-    values = {"epsilon": [1.0], "order": [10.0], "mechanism": ["mine"]}
-    pipeline.run(study, tmp_path / "r.zarr", panels=["abalone-splits"], values=values, trials=5)
-    assert (xr.open_zarr(tmp_path / "r.zarr", group="abalone-splits").status == 1).all()
+    ds = run_panel(study, "abalone-splits", trials=5, epsilon=[1.0], order=[10.0], mechanism=["mine"])
+    assert (ds.status == 1).all()
 
 
 @pytest.mark.parametrize(

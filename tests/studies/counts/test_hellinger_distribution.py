@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.special import gammaln
 
-import pipeline
 from mechanisms import MECHANISMS
 from studies.counts.hellinger_distribution import STUDY
 from studies.styles import MECHANISM_STYLES
@@ -59,11 +57,10 @@ def test_probabilities_add_up_and_match_the_mean(summaries):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 9), (2, 30), (3, 8)])
-def test_probabilities_equal_enumeration(tmp_path, k, n):
+def test_probabilities_equal_enumeration(run_panel, k, n):
     """Probabilities agree with enumeration, with weights exp(−H/(2·LS)) or rounded and clipped Laplace noise."""
     names = ("local", "laplace", "laplace-dimension")
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=[f"k{k}"], values={"n": [n], "mechanism": names})
-    ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}").sel(n=n)
+    ds = run_panel(STUDY, f"k{k}", n=[n], mechanism=names).sel(n=n)
     counts = np.full(k, n // k)
     counts[: n % k] += 1
     candidates = all_counts(n, k)
@@ -95,11 +92,10 @@ def test_probabilities_equal_enumeration(tmp_path, k, n):
 
 
 @pytest.mark.slow
-def test_custom_bins(tmp_path):
+def test_custom_bins(run_panel):
     """The probability of each custom bin is the sum over the finer bins in it."""
-    for name, bins in (("fine", [0, 0.25, 0.5, 0.75]), ("coarse", [0.0, 0.5])):
-        pipeline.run(STUDY, tmp_path / name, panels=["k2"], values={"n": [40], "distance_bin": bins})
-    fine, coarse = (xr.open_zarr(tmp_path / name, group="k2").probability.values for name in ("fine", "coarse"))
+    bins = [0, 0.25, 0.5, 0.75], [0.0, 0.5]
+    fine, coarse = (run_panel(STUDY, "k2", n=[40], distance_bin=edges).probability.values for edges in bins)
     np.testing.assert_allclose(fine[..., ::2] + fine[..., 1::2], coarse, rtol=1e-13)
 
 

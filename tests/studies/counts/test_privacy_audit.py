@@ -4,9 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-import xarray as xr
 
-import pipeline
 from mechanisms import FAMILIES, MECHANISMS, audit_counts
 from studies.counts.privacy_audit import STUDY
 from studies.report import judge
@@ -89,11 +87,10 @@ def test_losses_under_both_relations(summaries):
     assert np.isposinf(loss.sel(mechanism=list(MECHANISMS), relation="add-remove")).all()
 
 
-def test_four_categories(tmp_path):
+def test_four_categories(run_panel):
     """The panel `multinomial` accepts four categories if its output dimension `cell` has four values."""
     values = {"prior": ["1:1:1:2"], "cell": [0, 1, 2, 3], "n": [3], "epsilon": [1.0], "mechanism": ["laplace"]}
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["multinomial"], values=values)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="multinomial")
+    ds = run_panel(STUDY, "multinomial", **values)
     assert float(ds.exact_epsilon.squeeze()) == pytest.approx(1.0, abs=1e-6)
 
 

@@ -2,22 +2,15 @@
 
 import pytest
 
-from pipeline import open_results, run
-from studies import STUDIES
 
-
-def test_a_bootstrap_without_spread_of_a_component_is_a_result(tmp_path):
-    study = STUDIES["regression-inference"]
+def test_a_bootstrap_without_spread_of_a_component_is_a_result(run_panel, study):
     values = {"n": [10], "epsilon": [1.0], "records": ["inside"], "track": ["approximate"], "algorithm": ["adassp"]}
-    run(study, tmp_path / "store.zarr", trials=1, panels=["one-feature"], values=values)
-    results = open_results(tmp_path / "store.zarr")["one-feature"].compute()
+    results = run_panel(study, "one-feature", trials=1, **values)
     assert results["status"].item() == 1
     assert results["rhat"].max().item() == pytest.approx(1.0, abs=0.01)
 
 
-def test_methods_that_release_records_analyse_those_of_the_prior(tmp_path):
-    study, methods = STUDIES["regression-inference"], ["adassp", "dp-gd", "binagg"]
-    values = {"n": [10_000], "records": ["own"], "track": ["approximate"], "algorithm": methods}
-    run(study, tmp_path / "store.zarr", trials=1, panels=["five-features"], values=values)
-    results = open_results(tmp_path / "store.zarr")["five-features"].compute()
+def test_methods_that_release_records_analyse_those_of_the_prior(run_panel, study):
+    values = {"n": [10_000], "records": ["own"], "track": ["approximate"], "algorithm": ["adassp", "dp-gd", "binagg"]}
+    results = run_panel(study, "five-features", trials=1, **values)
     assert (results["status"] == 1).all()

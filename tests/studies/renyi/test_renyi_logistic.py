@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import pipeline
 from mechanisms.draws.glm_mechanisms import glm_mechanism
 from mechanisms.draws.glm_sampling import laplace_approximation
 from pipeline import BadInputError
@@ -77,12 +76,10 @@ def test_draws_follow_the_posterior_and_are_independent():
 
 
 @pytest.mark.slow
-def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):
+def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, run_panel):
     monkeypatch.setattr(logistic_trials, "LARGEST_RHAT", 1.0)
     monkeypatch.setattr(logistic_trials, "_MOST_STEPS", 1200)
-    values = {"order": [1], "epsilon": [1.0], "mechanism": ["glm-diffused"]}
-    store = pipeline.run(STUDY, tmp_path / "s.zarr", panels=["abalone"], trials=2, values=values)
-    ds = xr.open_zarr(store.url, group="abalone")
+    ds = run_panel(STUDY, "abalone", trials=2, order=[1], epsilon=[1.0], mechanism=["glm-diffused"])
     assert (ds.status == 2).all()
     assert "did not converge in 1,200 steps: split R-hat must be < 1.0, got 1.0" in ds.error.values.ravel()[0]
 
