@@ -1,6 +1,7 @@
 """Fixtures of the tests of studies."""
 
 import sys
+from contextlib import ExitStack, nullcontext
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -11,9 +12,22 @@ import xarray as xr
 
 import pipeline
 from studies import STUDIES, cli
-from studies.report import load_summaries
+from studies.figures import Converter
+from studies.report import collection, findings, load_summaries, page, site
+from studies.report import study as study_page
 from tests.conftest import parser_of, tested_study
 from tests.studies.cases import CASES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_converter():
+    """Draw the figures of all pages by one process, as the start of another one takes half a second."""
+    with ExitStack() as stack:
+        start = cache(lambda: stack.enter_context(Converter()))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for module in (collection, findings, page, site, study_page):
+            patch.setattr(module, "Converter", lambda: nullcontext(start()))
+        yield
 
 
 @pytest.fixture

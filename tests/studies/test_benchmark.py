@@ -486,24 +486,24 @@ def test_a_reference_that_does_not_fit_is_refused(refused, folder, changes, reas
     refused(*OWN, "--study", "calibration", "--reference", "reference", message=f"does not fit ({reason})")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("absent.py",), "cannot read the method file"),
-        (("mine.py:ABSENT",), "unknown object of "),
-        (("mine.py:NOWHERE",), "nowhere must support a cell of calibration or exact-inference at quick scale"),
-        (("mine.py:TAKEN",), "must have a name of its own, got naive"),
-        (("mine.py", "--study", "noisy-tables"), "unknown study that accepts methods of kind posterior"),
-        (("mine.py", "--reference", "empty"), "--reference must be a folder with a store of calibration"),
-        (("mine.py", "--reference", "bench"), "--reference must be another folder than --store"),
-        (("mine.py", "--recompute", "--reference", "x"), "--recompute cannot be combined with --reference; omit one"),
-        (("mine.py", "--trials", "0"), "trials must be"),
-        (("mine.py", "--time-limit", "0"), "the time limit of a block must be > 0 seconds, got 0.0"),
-        (("mine.py", "--store", "s3://bucket/bench"), "--store must be a local folder for stores and a page"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line_before_anything_is_written(refused, folder, arguments, message):
-    refused("benchmark", "--store", "bench", *arguments, message=message)  # the last --store counts
+BAD = {
+    "absent.py": "cannot read the method file",
+    "mine.py:ABSENT": "unknown object of ",
+    "mine.py:NOWHERE": "nowhere must support a cell of calibration or exact-inference at quick scale",
+    "mine.py:TAKEN": "must have a name of its own, got naive",
+    "mine.py --study noisy-tables": "unknown study that accepts methods of kind posterior",
+    "mine.py --reference empty": "--reference must be a folder with a store of calibration",
+    "mine.py --reference bench": "--reference must be another folder than --store",
+    "mine.py --recompute --reference x": "--recompute cannot be combined with --reference; omit one",
+    "mine.py --trials 0": "trials must be",
+    "mine.py --time-limit 0": "the time limit of a block must be > 0 seconds, got 0.0",
+    "mine.py --store s3://bucket/bench": "--store must be a local folder for stores and a page",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_is_refused_in_one_line_before_anything_is_written(refused, folder, line):
+    refused("benchmark", "--store", "bench", *line.split(), message=BAD[line])  # the last --store counts
 
 
 @pytest.mark.usefixtures("without_costs")

@@ -47,12 +47,7 @@ def files_of_readme():
     found = re.findall(
         r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "pipeline/README.md").read_text(), re.DOTALL
     )
-    assert [name for name, _ in found] == [
-        "claims_on_coverage.py",
-        "my_mechanism.py",
-        "my_study.py",
-        "my_coverage.py",
-    ]
+    assert [name for name, _ in found] == ["claims_on_coverage.py", "my_mechanism.py", "my_study.py", "my_coverage.py"]
     return dict(found)
 
 
@@ -191,7 +186,7 @@ def test_claim_of_the_readme_is_decided_by_its_errors(folder, share, verdict):
     assert claim.judge({"main": summary}).verdict == verdict
 
 
-def test_extended_study_of_the_readme(command, folder, published, tmp_path):
+def test_extended_study_of_the_readme(command, printed, folder, published, tmp_path):
     """In the README's extended study, built-in methods have the same bits as in the built-in study."""
     words = ("--set", "n=20,40", "--trials", "200", "--store", "my.zarr")
     assert command("run", f"{folder}/my_study.py", *words)[0] == 0
@@ -205,8 +200,7 @@ def test_extended_study_of_the_readme(command, folder, published, tmp_path):
     for n in (20, 40):
         assert_mean_within(new.hellinger.sel(n=n), float(new.expected_hellinger.sel(n=n)))
     assert stored_audits(mine, "mechanism")["randomised-response"]["n"] == 40
-    code, out, _ = command("report", "my.zarr", "--figures", "figures")
-    assert code == 0
+    out = printed("report", "my.zarr", "--figures", "figures")
     assert "reproduced: With 2 categories, geometric noise" not in out  # the claim needs other n
     assert "randomised-response" in Path("figures/accuracy-k2.svg").read_text()
     (tmp_path / "elsewhere").mkdir()
@@ -251,72 +245,39 @@ TRUTH = drawn_by("truth", draw_truth)
 
 
 @pytest.mark.slow
-def test_run_audits_added_mechanisms_and_the_page_shows_it(command, tmp_path):
-    """Store, legend, tables and page show that a mechanism is broken, audited or unaudited, and ranks the others."""
+def test_run_audits_added_mechanisms_and_the_page_shows_it(printed, tmp_path):
+    """Store, legend, tables and page show that a mechanism is broken, audited or unaudited, and rank the others.
+
+    Of two broken mechanisms, one loses too much, and the other one releases the true counts.
+    """
     published = STUDIES["hellinger-accuracy"]
-    panel = with_mechanisms(published.panel("k2"), BROKEN, HONEST, UNKNOWN)
+    own = (BROKEN, HONEST, UNKNOWN, TRUTH, replace(GEOMETRIC, name="right"))
+    panel = with_mechanisms(published.panel("k2"), *own)
     known = ["geometric", "laplace", "laplace-dimension", "local"]
-    values = {"n": [10, 20], "mechanism": [*known, "ten-times", "half", "no-pmf"]}
+    values = {"n": [10, 20], "mechanism": [*known, *(mechanism.name for mechanism in own)]}
 
-    needs = {"k2": {"mechanism": ("ten-times",)}}
-
-    @claim("mine-is-best", "Mine is best.", kind="addition", level=0, needs=needs)
+    @claim("mine-is-best", "Mine is best.", kind="addition", level=0, needs={"k2": {"mechanism": ("ten-times",)}})
     def best(look):
         return verdict(True, "It is.")
 
     study = replace(published, panels=(panel,), claims=(best,))
-    pipeline.run(study, tmp_path / "s.zarr", values=values, trials=100, allow_failures=True)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="k2")
+    pipeline.run(study, "s.zarr", values=values, trials=100, allow_failures=True)
+    ds = xr.open_zarr("s.zarr", group="k2").load()
     audits = stored_audits(ds, "mechanism")
-    assert {name: (one["verdict"], one.get("n"), one["states"]) for name, one in audits.items()} == {
-        "ten-times": ("broken", audits["ten-times"]["n"], "1-DP"),
-        "half": ("holds", 20, "1-DP"),
-        "no-pmf": ("unaudited", None, "1-DP"),
-    }
-    np.testing.assert_allclose([audits["ten-times"]["loss"], audits["half"]["loss"]], [10.0, 0.5])
-    assert audits["no-pmf"]["evidence"].endswith("no audit at n = 1: no pmf is known")
-    labels = [label_method(ds, "mechanism", name) for name in ("ten-times", "half", "no-pmf", "laplace")]
     n = audits["ten-times"]["n"]
-    broken = f"ten-times (broken: loses 10 at n = {n})"
-    assert labels == [broken, "half (audited to n = 20)", "no-pmf (unaudited)", "laplace"]
-    summary = pipeline.summarise(ds.load())
-    looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
-    assert (looks[broken].origin, looks["half (audited to n = 20)"].origin) == ("broken", "added")
-    rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
-    assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
-    assert rows["half"][3] == "rank 3 of 4, behind laplace at every n; geometric is best"
-    assert "added" in {row[1] for row in compare_accuracy({"k2": summary}).rows}
-    assert (
-        f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n"
-        in command("status", str(tmp_path / "s.zarr"))[1]
-    )
-    assert broken in command("summarise", tmp_path / "s.zarr")[1]
-    opened = ResultStore.open(str(tmp_path / "s.zarr"))
-    ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
-    assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
-    page = (tmp_path / "page.html").read_text()
-    for text in (f"loses 10 at n = {n}", "behind laplace at every n", "no-pmf (unaudited)"):
-        assert text in page
-    verified = verify(tmp_path / "s.zarr", study=study)
-    assert not verified.problems
-
-
-@pytest.mark.slow
-def test_run_reports_draws_that_do_not_follow_the_stated_distribution(command, tmp_path):
-    """A mechanism that releases the true counts is broken in store, status, table, legend and page."""
-    published = STUDIES["hellinger-accuracy"]
-    panel = with_mechanisms(published.panel("k2"), TRUTH, replace(GEOMETRIC, name="right"))
-    study = replace(published, panels=(panel,), claims=())
-    values = {"n": [10, 20], "mechanism": ["geometric", "laplace", "truth", "right"]}
-    pipeline.run(study, tmp_path / "s.zarr", values=values, trials=100)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="k2")
-    audits = stored_audits(ds, "mechanism")
-    words = "broken: draws do not follow the stated distribution at n = 20"
-    assert {name: describe_audit(audit) for name, audit in audits.items()} == {
-        "truth": words,
+    of_truth = "broken: draws do not follow the stated distribution at n = 20"
+    described = {name: describe_audit(audit) for name, audit in audits.items()}
+    assert described.pop("no-pmf").startswith("unaudited")
+    assert described == {
+        "ten-times": f"broken: loses 10 at n = {n}",
+        "half": "audited to n = 20",
+        "truth": of_truth,
         "right": "audited to n = 20",
     }
-    assert (audits["truth"]["verdict"], audits["right"]["verdict"]) == ("broken", "holds")
+    assert [audit["verdict"] for audit in audits.values()] == ["broken", "holds", "unaudited", "broken", "holds"]
+    assert {audit["states"] for audit in audits.values()} == {"1-DP"}
+    np.testing.assert_allclose([audits["ten-times"]["loss"], audits["half"]["loss"]], [10.0, 0.5])
+    assert audits["no-pmf"]["evidence"].endswith("no audit at n = 1: no pmf is known")
     assert re.fullmatch(
         r"draws do not follow the stated distribution at \[20, 0\] and \d+ others: from_uniforms draws output "
         r"\[20, 0\] in ([\d,]+) of \1 draws, stated [\d.]+ % \([\d,]+ draws at each of \d+ data sets, level 1e-06\)",
@@ -325,18 +286,33 @@ def test_run_reports_draws_that_do_not_follow_the_stated_distribution(command, t
     assert re.search(
         r"; draws agree: [\d,]+ at each of \d+ data sets, level 1e-06 \(n = 10, 20\)$", audits["right"]["evidence"]
     )
-    summary = pipeline.summarise(ds.load())
+    labels = [label_method(ds, "mechanism", name) for name in ("ten-times", "half", "no-pmf", "truth", "laplace")]
+    broken, half, _, draws, _ = labels
+    assert labels == [
+        f"ten-times (broken: loses 10 at n = {n})", "half (audited to n = 20)", "no-pmf (unaudited)",
+        f"truth ({of_truth})", "laplace",
+    ]  # fmt: skip
+    summary = pipeline.summarise(ds)
     assert float(summary.hellinger_mean.sel(mechanism="truth").max()) == 0.0
-    rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
-    assert rows["truth"][2:] == (
-        words, "not ranked, as its draws do not follow its stated distribution", audits["truth"]["evidence"],
-    )  # fmt: skip
     looks = looks_of(MECHANISM_STYLES, "mechanism", [summary])
-    assert looks[f"truth ({words})"].origin == "broken"
-    assert f"audit of truth in panel k2: {words}\n" in command("status", str(tmp_path / "s.zarr"))[1]
-    opened = ResultStore.open(str(tmp_path / "s.zarr"))
-    write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
-    assert words in (tmp_path / "page.html").read_text()
+    assert [looks[label].origin for label in (broken, half, draws)] == ["broken", "added", "broken"]
+    rows = {row[0]: row for row in rank_added({"k2": summary}).rows}
+    assert rows["ten-times"][2:4] == (f"broken: loses 10 at n = {n}", "not ranked, as its guarantee is broken")
+    unranked = "not ranked, as its draws do not follow its stated distribution"
+    assert rows["truth"][2:] == (of_truth, unranked, audits["truth"]["evidence"])
+    assert rows["half"][3] == "rank 4 of 5, behind laplace at every n; geometric is best"
+    assert "added" in {row[1] for row in compare_accuracy({"k2": summary}).rows}
+    status = printed("status", "s.zarr")
+    assert f"audit of ten-times in panel k2: broken: loses 10 at n = {n}\n" in status
+    assert f"audit of truth in panel k2: {of_truth}\n" in status
+    assert broken in printed("summarise", "s.zarr")
+    opened = ResultStore.open("s.zarr")
+    ((_, finding),) = write_report(opened, study.from_spec(opened.spec), tmp_path / "page.html")
+    assert finding.evidence == f"It is. Audit of ten-times: broken: loses 10 at n = {n}."
+    page = (tmp_path / "page.html").read_text()
+    for text in (f"loses 10 at n = {n}", "behind laplace at every n", "no-pmf (unaudited)", of_truth):
+        assert text in page
+    assert not verify("s.zarr", study=study).problems
 
 
 @pytest.mark.slow

@@ -59,13 +59,11 @@ def test_a_plan_that_times_few_methods_has_the_stored_cost_of_all(command, monke
     assert (code, seconds in out, note in " ".join(out.split())) == (0, True, True)
 
 
-def test_a_study_from_plan_to_report(command, tmp_path):
+def test_a_study_from_plan_to_report(command, printed, tmp_path):
     """A small study passes through all commands, in the order of a first session."""
-    code, out, _ = command("list")
-    assert code == 0
+    out = printed("list")
     assert all(name in out for name in STUDIES)
-    code, out, _ = command("plan", *SMALL[1:])
-    assert code == 0
+    out = printed("plan", *SMALL[1:])
     assert "1,000 evaluations" in out
     assert list(tmp_path.iterdir()) == []
     code, out, err = command(*SMALL, "--store", "s.zarr")
@@ -74,12 +72,10 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert command("status", "s.zarr")[0] == 0
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "99")
     assert (code, out.count(" equal"), "DIFFERENT" in out) == (0, 5, False)
-    code, out, _ = command("summarise", "s.zarr", "--csv")
-    assert code == 0
+    out = printed("summarise", "s.zarr", "--csv")
     assert "hellinger_mean" in out.splitlines()[0]
     assert len(out.splitlines()) == 11
-    code, out, _ = command("report", "s.zarr", "--figures", "figures")
-    assert code == 0
+    out = printed("report", "s.zarr", "--figures", "figures")
     assert "undecided" in out  # the claim needs n > 400, which this store lacks
     drawn = {f"{name}.{kind}" for name in ("accuracy-k2", "cost") for kind in ("png", "svg")}
     assert {path.name for path in tmp_path.glob("figures/*")} == drawn
@@ -119,12 +115,11 @@ def test_trial_that_differs_exits_with_1(command, tmp_path):
     assert command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "6")[0] == 0
 
 
-def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command):
+def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command, printed):
     text = STUDY_FILE.replace('return {"x": data}', 'raise ValueError("a wrong name")')
     text = text.replace("trials=7, block_trials=3", "trials=30, block_trials=10")
     Path("toy.py").write_text(text.replace(', Method("odd", odd)', ","))
-    code, out, _ = command("plan", "toy.py")
-    assert code == 0
+    out = printed("plan", "toy.py")
     assert re.fullmatch(
         r"20 trials of the pilot of panel p failed: toy\.py:\d+: ValueError: a wrong name", out.splitlines()[-1]
     )
@@ -134,10 +129,9 @@ def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command)
     assert "continue with: dpstudies resume t.zarr --cluster threads\n" in err
 
 
-def test_plan_proposes_larger_blocks(command):
+def test_plan_proposes_larger_blocks(printed):
     Path("toy.py").write_text(STUDY_FILE.replace("trials=7, block_trials=3", "trials=20_000, block_trials=5"))
-    code, out, _ = command("plan", "toy.py")
-    assert code == 0
+    out = printed("plan", "toy.py")
     assert re.search(
         r"^panel p: commits take \d\d% of the time of its blocks; declare block_trials=\d+ instead of 5, which changes "
         r"no number, before a store is created$",
@@ -203,13 +197,11 @@ def test_typing_error_in_cluster_file(refused):
 
 
 @pytest.mark.slow
-def test_unreachable_scheduler(command, tmp_path, monkeypatch):
+def test_unreachable_scheduler(refused, monkeypatch):
     monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 1)
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tcp://127.0.0.1:9"}}}))
-    code, _, err = command(*SMALL, "--store", "s.zarr", "--cluster", "cluster.yaml:gone")
-    assert code == 2
-    assert "no scheduler responds at tcp://127.0.0.1:9" in err.splitlines()[-1]
-    assert not (tmp_path / "s.zarr").exists()
+    message = "no scheduler responds at tcp://127.0.0.1:9"
+    refused(*SMALL, "--store", "s.zarr", "--cluster", "cluster.yaml:gone", message=message)
 
 
 @pytest.mark.slow

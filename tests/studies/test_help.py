@@ -100,10 +100,9 @@ def test_summarize_is_summarise(command):
     assert "summarize" not in command("--help")[1]
 
 
-def test_list_shows_the_panels_of_a_study(command):
+def test_list_shows_the_panels_of_a_study(printed):
     Path("toy.py").write_text(STUDY_FILE.replace('"int")', '"int"), Factor("t", range(40), "time")'))
-    code, out, _ = command("list", "toy.py")
-    assert code == 0
+    out = printed("list", "toy.py")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
         "toy: A toy",
@@ -121,9 +120,8 @@ def test_list_shows_the_panels_of_a_study(command):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_list_shows_every_panel_and_method_of_a_study(command, name):
-    code, out, _ = command("list", name)
-    assert code == 0
+def test_list_shows_every_panel_and_method_of_a_study(printed, name):
+    out = printed("list", name)
     for panel in STUDIES[name].panels:
         assert f"panel {panel.name}" in out
         assert all(axis.name in out for axis in panel.settable().values())

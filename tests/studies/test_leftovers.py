@@ -81,12 +81,15 @@ def run_panels(folder, *panels, cluster="threads"):
 
 
 @pytest.mark.slow
-def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
-    done = run_panels(tmp_path, "leave-thread", "leave-executor", "leave-process")
+@pytest.mark.parametrize("cluster", ["threads", "processes"])
+def test_command_ends_if_methods_use_pools_and_leave_threads_and_processes(tmp_path, cluster):
+    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
+    panels = ("use-pool", "leave-thread", "leave-executor", "leave-process")
+    done = run_panels(tmp_path, *panels, *["replace-streams"] * (cluster == "processes"), cluster=cluster)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
     ended = "dpstudies: ended threads or processes that functions of the study had started and left running"
-    assert done.stderr.splitlines()[-1] == ended
+    assert (done.stderr.splitlines()[-1] == ended) is (cluster == "threads")
     assert_ended(tmp_path)
 
 
@@ -117,23 +120,6 @@ def assert_ended(folder):
     left = [psutil.Process(number) for number in identifiers if psutil.pid_exists(number)]
     assert identifiers
     assert not psutil.wait_procs(left, timeout=10)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster", ["threads", "processes"])
-def test_methods_may_use_multiprocessing(tmp_path, cluster):
-    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
-    done = run_panels(tmp_path, "use-pool", "leave-process", cluster=cluster)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
-    assert_ended(tmp_path)
-
-
-@pytest.mark.slow
-def test_threads_and_streams_on_processes(tmp_path):
-    done = run_panels(tmp_path, "leave-thread", "leave-executor", "replace-streams", cluster="processes")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
 
 
 def test_function_of_a_study_cannot_close_the_streams_for_others(monkeypatch):

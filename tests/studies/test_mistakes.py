@@ -42,7 +42,7 @@ MISTAKES = {
     "run absent_module:x --store new.zarr": "cannot load the study absent_module:x",
     "run mine.py --store nope://bucket/s.zarr": "a store must be a folder or the URL",
     "run mine.py --store /proc/absent/s.zarr": "cannot write to the store",
-    "run mine.py --store new.zarr --trials 1000000000000": "trials must be <= ",
+    f"run mine.py --store new.zarr --trials {'9' * 25}": "trials must be <= ",
     "run hellinger-accuracy --store new.zarr --trials 1000000000": "must have at most 10,000,000 blocks",
     "plan hellinger-accuracy --trials 1000000000": "must have at most 10,000,000 blocks",
     "plan hellinger-accuracy --set epsilon=0": "epsilon must be",

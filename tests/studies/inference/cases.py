@@ -176,6 +176,12 @@ def _distances(approximate):
     )
 
 
+def _lengths(verdict, **changed):
+    """Return a flip of the claim on lengths of chains, which all suffice but for the changes."""
+    values = {"rhat_stuck": 0.01, "ess_short": 0.0, "n_failed": 0, **changed}
+    return Flip({"chains-are-long-enough": verdict}, change(EVERY, {}, **values))
+
+
 def _factors(panel):
     """Return the dimensions of the measures in a panel of `exact-inference`, separated by spaces."""
     names = [*(factor.name for factor in panel.factors), "algorithm", "trial", *(f.name for f in panel.outputs)]
@@ -227,18 +233,10 @@ EXACT_INFERENCE = Case(
         Flip(dict.fromkeys(_RULES, "undecided"), _distances(lambda n: 0.02)),
         Flip(dict.fromkeys(_RULES, "holds"), chain(_many_records, _distances(lambda n: xr.where(n == 10, 0.1, 0.02)))),
         Flip(dict.fromkeys(_RULES, "does not hold"), chain(_many_records, _distances(lambda n: 0.1))),
-        *(
-            Flip(
-                {"chains-are-long-enough": found},
-                change(EVERY, {}, **{"rhat_stuck": 0.01, "ess_short": 0.0, "n_failed": 0, **changed}),
-            )
-            for found, changed in (
-                ("passed", {}),
-                ("failed", {"rhat_stuck": 0.2}),
-                ("failed", {"ess_short": 0.2}),
-                ("failed", {"n_failed": lambda ds: 1 * (ds.n_ok > 0)}),
-            )
-        ),
+        _lengths("passed"),
+        _lengths("failed", rhat_stuck=0.2),
+        _lengths("failed", ess_short=0.2),
+        _lengths("failed", n_failed=lambda ds: 1 * (ds.n_ok > 0)),
         Flip({"normal-approximation-fails": "holds"}, change("binomial", {}, pit_p=1e-12)),
         Flip({"normal-approximation-fails": "does not hold"}, change("binomial", {}, pit_p=0.5)),
         Flip(
