@@ -44,7 +44,7 @@ def test_new_mechanism_is_audited_and_compared_without_editing(command, printed)
     assert mechanism.name == "mine"
     for k in (2, 3):
         assert audit_counts(mechanism, [1] * k, n=8, epsilon=1.0).check(mechanism.guarantee(1.0)).holds
-    out = printed("run", "mine.py", "--store", "m.zarr", "--trials", 20, "--set", "n=20")
+    assert command("run", "mine.py", "--store", "m.zarr", "--trials", 20, "--set", "n=20")[0] == 0
     shown = command("summarise", "m.zarr")[1]
     assert "mine" in shown
     assert "hamming-exact" in shown

@@ -131,9 +131,9 @@ def test_table_fits_the_terminal_and_keeps_every_column(command, path, monkeypat
         (("n=10,1", "algorithm=plain", "scale=.5"), [(10, "plain"), (1, "plain")]),
     ],
 )
-def test_where_selects_cells_and_settings(printed, path, where, cells):
+def test_where_selects_cells_and_settings(command, path, where, cells):
     words = [word for given in where for word in ("--where", given)]
-    out = printed("summarise", path, "--json", *words)
+    out = command("summarise", path, "--json", *words)[1]
     assert [(row["n"], row["algorithm"]) for row in json.loads(out)] == [cell for cell in cells for _ in (1, 2)]
 
 
