@@ -83,6 +83,11 @@ def rows_of(out):
     return [re.split(r" {2,}", line.strip()) for line in table if line.startswith(("calibration", "exact-inference"))]
 
 
+def planned(file="mine.py", store="bench", **options):
+    """Return the runs and the omitted panels of a benchmark at quick scale."""
+    return computation.plan_benchmark(find_method(file), store, **{"scale": "quick", **options})
+
+
 def run_reference(folder="reference", **changes):
     options = {"trials": 250, "panels": ["binomial"], "values": QUICK.values, **changes}
     return pipeline.run(STUDIES["calibration"], f"{folder}/calibration.zarr", **options)
@@ -188,8 +193,9 @@ def test_draws_of_the_exact_posterior_pass_and_are_ranked_and_a_second_call_comp
 
 def test_references_that_are_read_leave_time_for_trials_that_decide_on_calibration(folder, monkeypatch):
     def trials(**options):
-        runs, _ = computation.plan_benchmark(find_method("mine.py"), "bench", "quick", **options)
-        return {(run.name, panel.name): panel.trials for run in runs for panel in run.plan.study.panels}
+        return {
+            (run.name, panel.name): panel.trials for run in planned(**options)[0] for panel in run.plan.study.panels
+        }
 
     fewer = replace(QUICK, trials=100)
     with_quick(monkeypatch, calibration=fewer)
@@ -220,7 +226,7 @@ def test_an_interrupted_benchmark_resumes(command):
 def test_the_file_of_each_kind_has_a_plan_in_all_studies(command, monkeypatch, kind):
     monkeypatch.setattr(computation, "STUDIES", STUDIES)
     assert command("new", kind, "my_method")[0] == 0
-    runs, omitted = computation.plan_benchmark(find_method("my_method.py"), "bench", "quick")
+    runs, omitted = planned("my_method.py")
     assert runs
     assert [panel.reason for panel in omitted if panel.panel == "csv"] == ["computed on demand only"] * (kind == "draw")
 
@@ -288,7 +294,7 @@ def test_numbers_of_shipped_references_equal_those_of_their_store(folder):
     panels = []
     for name, reference in (("paired", "reference"), ("shipped", None)):
         computation.STUDIES["exact-inference"] = replace(STUDIES["exact-inference"], quick=quick)
-        runs, _ = computation.plan_benchmark(find_method("mine.py"), name, "quick", reference, ["exact-inference"])
+        runs, _ = planned(store=name, reference=reference, studies=["exact-inference"])
         panels += compute(runs, "posterior").panels
     paired, unpaired = panels
     assert paired.compared.methods == unpaired.compared.methods
@@ -333,11 +339,11 @@ def test_only_wrong_posteriors_are_reported_as_wrong_in_twenty_repetitions(
     (folder / "exact.py").write_text(text)
     monkeypatch.setattr(computation, "STUDIES", STUDIES)
     monkeypatch.setattr(shipped, "FOLDER", REFERENCES)
-    file, reported = find_method(f"exact.py:{name}"), []
+    kind, reported = find_method(f"exact.py:{name}").load().kind, []
     for seed in range(20):
-        runs, _ = computation.plan_benchmark(file, f"bench-{seed}", "quick", trials=trials, seed=seed)
+        runs, _ = planned(f"exact.py:{name}", f"bench-{seed}", trials=trials, seed=seed)
         assert all(run.reference is not None for run in runs)  # no other method is computed
-        results = compute(runs, file.load().kind)
+        results = compute(runs, kind)
         assert (len(results.uniformity.tests) > 30, results.n_failed) == (True, 0)
         reported.append(results.is_calibrated)
     assert reported == [is_right] * 20
@@ -349,9 +355,7 @@ PAIRED = {"score": 3, "width": 3}
 def test_other_data_are_not_paired_with_shipped_trials(shipped_file):
     seed = shipped.read_shipped("exact-inference").spec["seed"]
     for chosen, paired in ((None, PAIRED), (seed, PAIRED), (7, {})):
-        runs, _ = computation.plan_benchmark(
-            find_method("mine.py"), "bench", "quick", studies=["exact-inference"], seed=chosen
-        )
+        runs, _ = planned(studies=["exact-inference"], seed=chosen)
         assert runs[0].reference.panels["binomial"].n_paired == paired
 
 
@@ -368,8 +372,7 @@ def test_errors_of_shipped_trials_equal_those_of_the_same_trials_of_a_store(
     shipped.write_shipped(many_references)
     panels = []
     for name, reference, n in (("paired", many_references, 60), ("shipped", None, trials)):
-        options = {"scale": "quick", "reference": reference, "studies": ["exact-inference"], "trials": n}
-        runs, _ = computation.plan_benchmark(find_method("mine.py"), name, **options)
+        runs, _ = planned(store=name, reference=reference, studies=["exact-inference"], trials=n)
         panels += compute(runs, "posterior").panels
     of_store, of_file = panels
     assert "score of the first 60 paired, width of" in of_file.compared.origin or n_shipped > 60
@@ -432,7 +435,7 @@ def test_shipped_references_that_do_not_fit_are_computed(command, shipped_file, 
         part[name] = change
     value["panels"] = {name: value["panels"][name] for name in value["spec"]["panels"]}
     shipped_file.write_bytes(gzip.compress(json.dumps(value).encode()))
-    runs, _ = computation.plan_benchmark(find_method("mine.py"), "bench", "quick", studies=["exact-inference"])
+    runs, _ = planned(studies=["exact-inference"])
     assert runs[0].not_shipped.startswith(reason and f"the shipped results do not fit ({reason}")
     assert (runs[0].reference is None) == bool(reason)
     if "version" in changes:
@@ -452,7 +455,7 @@ def test_damaged_shipped_references_are_refused_in_one_line(refused, folder, shi
     again = gzip.compress(json.dumps(value).encode())
     shipped_file.write_bytes({"truncated": content[:-9], "flipped": flipped, "text": b"{}"}.get(damage, again))
     refused(*OWN, *EXACT, message=f"the shipped references {shipped_file} must be readable, got ")
-    assert computation.plan_benchmark(find_method("mine.py"), "bench", "quick", recompute=True)[0]
+    assert planned(recompute=True)[0]
 
 
 @pytest.mark.slow

@@ -97,22 +97,6 @@ def test_audit_shows_samplers_beside_exact_audits(command):
     assert "relation must be replace-one" in command("audit", "draws.py:GOOD", *AT, "--relation", "add-remove")[2]
 
 
-def test_file_of_the_wrong_kind_names_the_right_command(command, refused):
-    Path("draws.py").write_text(DRAWS)
-    Path("empty.py").write_text("x = 1\n")
-    command("new", "study", "mine")
-    for words, part in [
-        (("run", "draws.py", "--store", "s.zarr"), "GOOD is a mechanism; audit it with: dpstudies audit /"),
-        (("audit", "draws.py", *AT), "BAD is a mechanism; audit it with: dpstudies audit draws.py:BAD --epsilon 1"),
-        (("audit", "mine.py", *AT), "STUDY is a study; run it with: dpstudies run mine.py --store results.zarr"),
-        (
-            ("run", "empty.py", "--store", "s.zarr"),
-            "must define STUDY; it defines nothing to audit either",
-        ),
-    ]:
-        refused(*words, message=part)
-
-
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
     (tmp_path / "pipeline.py").write_text("x = 1\n")
     path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -92,7 +92,6 @@ FULL = f"dpstudies: cannot write the output: No space left on device; {REMEDY}\n
     ("line", "code", "error"),
     [
         ("dpstudies list > /dev/full", 3, FULL),
-        ("dpstudies plan --help > /dev/full", 3, FULL),
         ("dpstudies list | true", 3, f"dpstudies: cannot write the output: Broken pipe; {REMEDY}\n"),
         ("dpstudies status absent 2> /dev/full", 2, ""),
         ("dpstudies list >&-", 0, ""),

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,10 +37,7 @@ METHOD = OwnMethod("mine", "posterior", fit, lambda cell: cell["family"] == "bin
 OTHER = OwnMethod("other", "posterior", fit, lambda cell: cell["family"] == "binomial")
 """
 COUNTS = "--panel", "binomial", "--set", "n=20", "--set", "algorithm=naive", "--trials", "20"
-
-
-def settings(text):
-    return [word for value in text.split() for word in ("--set", value)]
+NAIVE = "--set algorithm=naive"
 
 
 def autoregressive(rng, n_chains, n_draws, correlation):
@@ -416,38 +414,30 @@ def test_files_that_this_user_has_not_run_are_refused(command, refused, stores, 
     assert command("resume", "whole.zarr")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("calibration", "--add", "nothing.py"), "cannot read the method file"),
-        (("calibration", "--add", "mine.txt"), "got 'mine.txt'; write an example with: dpstudies new posterior"),
-        (("calibration", "--add", "empty.py"), "none is declared here; write an example with: dpstudies new posterior"),
-        (("calibration", "--add", "mine.py:OTHERS"), "did you mean OTHER?"),
-        (
-            ("calibration", "--add", "mine.py:fit"),
-            "must be a studies.OwnMethod or a mechanisms.Mechanism, got function",
-        ),
-        (("calibration", "--add", "mine.py", "--add", "mine.py"), "a name of its own, got mine"),
-        (("calibration", "--add", "broken.py"), "line 1: SyntaxError"),
-        (("calibration", "--add", "wrong.py"), "line 2: ValueError: kind of mine must be one of"),
-        (("noisy-tables", "--add", "mine.py"), "accepts methods of kind table, got mine of kind posterior"),
-        (("all", "--add", "mine.py"), "are for one study"),
-    ],
-)
-def test_bad_files_are_refused_before_anything_is_written(refused, words, message):
+BAD = {
+    "calibration --add nothing.py": "cannot read the method file",
+    "calibration --add mine.txt": "got 'mine.txt'; write an example with: dpstudies new posterior",
+    "calibration --add empty.py": "none is declared here; write an example with: dpstudies new posterior",
+    "calibration --add raises.py": "cannot load the method file ",
+    "calibration --add mine.py:OTHERS": "did you mean OTHER?",
+    "calibration --add mine.py:fit": "must be a studies.OwnMethod or a mechanisms.Mechanism, got function",
+    "calibration --add mine.py --add mine.py": "a name of its own, got mine",
+    "calibration --add broken.py": "line 1: SyntaxError",
+    "calibration --add wrong.py": "line 2: ValueError: kind of mine must be one of",
+    "noisy-tables --add mine.py": "accepts methods of kind table, got mine of kind posterior",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_files_are_refused_before_anything_is_written(refused, line):
     Path("mine.py").write_text(FILE)
     Path("broken.py").write_text("METHOD = (\n")
     Path("empty.py").write_text("x = 1\n")
+    Path("raises.py").write_text("raise KeyError('no')\n")
     Path("wrong.py").write_text("from studies import OwnMethod\nMETHOD = OwnMethod('mine', 'sum', print)\n")
     Path("cluster.yaml").write_text("profiles: {there: {address: 'tcp://127.0.0.1:1'}}")
-    for name, options in (
-        ("run", ("--store", "s.zarr")),
-        ("submit", ("--store", "s.zarr", "--cluster", "there")),
-        ("plan", ()),
-    ):
-        if words[0] == "all" and name != "run":
-            continue
-        refused(name, *words, *options, message=message)
+    for name, options in {"run": "--store s.zarr", "submit": "--store s.zarr --cluster there", "plan": ""}.items():
+        refused(name, *line.split(), *options.split(), message=BAD[line])
 
 
 @pytest.mark.slow
@@ -490,15 +480,11 @@ def test_new_files_run_without_editing(command, printed, kind):
     (line,) = re.findall(r": dpstudies (run .*)", out)
     small = {
         "posterior": COUNTS,
-        "table": ("--panel", "formats", "--trials", "2", *settings("noise_std=5 published=value algorithm=naive")),
-        "regression": (
-            "--panel",
-            "one-feature",
-            "--trials",
-            "2",
-            *settings("n=1000 epsilon=1 track=pure algorithm=naive"),
+        "table": shlex.split(f"--panel formats --trials 2 --set noise_std=5 --set published=value {NAIVE}"),
+        "regression": shlex.split(
+            f"--panel one-feature --trials 2 --set n=1000 --set epsilon=1 --set track=pure {NAIVE}"
         ),
-        "draw": ("--panel", "simulated", "--trials", "2", "--set", "mechanism=glm-gdp"),
+        "draw": shlex.split("--panel simulated --trials 2 --set mechanism=glm-gdp"),
     }
     assert command("run", line.split()[1], "--add", "mine.py", *small[kind], "--store", "mine.zarr")[0] == 0
     panel = small[kind][1]

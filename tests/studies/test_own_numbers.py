@@ -18,7 +18,6 @@ from mechanisms.release import Loss
 from pipeline.errors import BadInputError
 from studies.own_data import estimates, spending
 from studies.own_data.conditions import (
-    Condition,
     divide_range,
     encode_bins,
     encode_categories,
@@ -53,6 +52,7 @@ AUTO = (*MEAN[:4], "--range", "auto", "--bounds-epsilon")
 LEDGER = ("--ledger", "l", "--budget", "3", "--yes")
 COUNT = ("count", "people.csv", "--where", "age>=65")
 PROPORTION = ("proportion", "people.csv", "--where", "colour=red")
+DIVISION = ("partition", "r.csv", "--target", "y", "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
 PARTITION = ("partition", "people.csv", "--target=age", "--coefficient=income", "--partitions=9", "--cutoffs=1")
 HISTOGRAM = ("histogram", "people.csv", "--column", "colour", "--categories", "red,green")
 
@@ -157,8 +157,7 @@ def regression(tmp_path):
 
 @pytest.mark.parametrize("name", ["mean", "count", "proportion", "histogram", "regress", "partition"])
 def test_release_is_printed_before_the_posterior_as_text_or_as_json(command, file, regression, name):
-    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
-    words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": partition}
+    words = {"mean": MEAN, "count": COUNT, "proportion": PROPORTION, "histogram": HISTOGRAM, "partition": DIVISION}
     words = (*words[name], "--epsilon", 3.3) if name in words else (*regression[:-1], 3.3)
     shown = {}
     for kind in ((), ("--json",)):
@@ -216,13 +215,11 @@ def test_inference_that_ends_early_leaves_a_release_that_can_be_repeated(
     assert (again, kind or printed[1] in out) == (0, kind or True)
 
 
-@pytest.mark.parametrize("name", ["count", "partition"])
-def test_error_of_the_ledger_after_the_draw_does_not_end_the_output(printed, file, regression, monkeypatch, name):
+@pytest.mark.parametrize("words", [COUNT, DIVISION], ids=lambda words: words[0])
+def test_error_of_the_ledger_after_the_draw_does_not_end_the_output(printed, file, regression, monkeypatch, words):
     def fail(*_):
         raise ValueError("cannot use the ledger")
 
-    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
-    words = {"count": COUNT, "partition": partition}[name]
     monkeypatch.setattr(LedgerFile, "describe", fail)
     out = printed(*words, "--epsilon", 4, "--ledger", "l", "--budget", 4, "--yes")
     assert "release: " in out
@@ -458,11 +455,10 @@ def test_public_options_are_refused_before_cells_are_read(refused, file, monkeyp
     refused(*words, "--epsilon", 1, "--yes", *account, message=message)
 
 
-@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", "partition"])
+@pytest.mark.parametrize("words", [MEAN, COUNT, PROPORTION, HISTOGRAM, (*AUTO, 8), "regression", DIVISION])
 def test_epsilon_and_sizes_are_refused_before_the_ledger_is_written(refused, file, regression, words):
     """Limits of numbers are checked before a table is read: the message about a missing one does not appear."""
-    partition = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--cutoffs", "1")
-    words = {"regression": regression[:-2], "partition": partition}.get(words, words)
+    words = regression[:-2] if words == "regression" else words
     for epsilon in (0, -1, "nan", "inf", 1e-300, 1e200, 1e-9):
         for table in (words[1], "missing.csv")[: 1 if epsilon == 1e-9 else 2]:
             budget = ("--ledger", "l", "--budget", 3, "--yes")
@@ -489,8 +485,8 @@ def test_partition_shows_the_size_of_its_noise_before_it_asks(command, regressio
     asked = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr(spending.typer, "confirm", lambda question, err: asked.append(question))
-    words = ("partition", *regression[1:4], "--coefficient", "x", "--partitions", 20, "--epsilon", 4)
-    assert command(*words, "--cutoffs", "1")[0] == 2
+    words = (*DIVISION[:-2], "--epsilon", 4)
+    assert command(*words, *DIVISION[-2:])[0] == 2
     low, high = map(float, re.findall(r"of 0\.5 to (\S+) \.\.\. (\S+) in 95 %", asked[0])[0])
     assert asked[0].endswith("\nRelease the partition of r.csv, coefficient x of y, with a privacy loss of 4?")
     score = math.sqrt(40) * special.ndtri(0.5 - math.log(20) / (20 * 4))  # Pr[|noise| > log(20)/(Mε)] = 1/20
@@ -575,26 +571,6 @@ def test_undeclared_categories_and_outer_bins_keep_every_row():
     found = estimate(question, release_histogram(codes.astype(int), question, Spending(50.0, seed=1)).infer())
     assert [row[0] for row in found.rows] == list(label_bins(edges))
     assert sum(row[1] for row in found.rows) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=1", [1, 0, 0]),
-        ("a == 1.0", [1, 0, 0]),
-        ("a!=1", [0, 1, 1]),
-        ("a<2", [1, 0, 0]),
-        ("a<=2", [1, 1, 0]),
-        ("a>2", [0, 0, 1]),
-        ("a>=2", [0, 1, 1]),
-        ("b=x", [1, 0, 0]),
-        ("b!=x", [0, 1, 1]),
-    ],
-)
-def test_conditions_select_rows(tmp_path, text, expected):
-    (tmp_path / "f.csv").write_text("a,b\n1,x\n2, y\n3.5,1\n")
-    condition = Condition.parse(text, "f.csv")
-    assert read_column(str(tmp_path / "f.csv"), condition.column, condition.encode).tolist() == expected
 
 
 def test_numbers_are_read_without_shifted_or_lost_rows(tmp_path):

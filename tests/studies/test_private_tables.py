@@ -33,6 +33,7 @@ def codes(tmp_path):
     [
         ("code=2E1", 40),
         ("code=20", 60),
+        ("code == 20.0", 60),
         ("code!=20", 40),
         ("code=2_0", 0),
         ("code='20'", 60),
@@ -41,6 +42,7 @@ def codes(tmp_path):
         ("id<9007199254740997", 60),
         ("id>9007199254740996", 40),
         ("id>=9007199254740996.5", 40),
+        ("id<=9007199254740996", 60),
         ("k=01", 0),
         ("k=1", 100),
         ("k='1'", 40),
@@ -53,7 +55,7 @@ def test_count_and_histogram_compare_cells_by_one_rule(printed, codes, where, n_
     assert estimate(out) == pytest.approx(n_rows, abs=0.3)
     out = printed("proportion", "codes.csv", "--where", where, *ACCOUNT)
     assert estimate(out) == pytest.approx((n_rows + 1) / 102, abs=0.01)
-    column, sign, value = re.fullmatch("([a-z]+)([!<>=]+)(.+)", where).groups()
+    column, sign, value = re.fullmatch("([a-z]+) *([!<>=]+) *(.+)", where).groups()
     if sign == "=":
         out = printed("histogram", "codes.csv", "--column", column, "--categories", value, *ACCOUNT)
         assert estimate(out) == pytest.approx((n_rows + 1) / 102, abs=0.01)

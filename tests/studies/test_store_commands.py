@@ -248,13 +248,6 @@ def test_status_watches_until_the_store_is_complete(command):
     assert command("status", "t.zarr", "--watch", "--every", "0")[0] == 2
 
 
-def test_submit_needs_a_persistent_scheduler(refused):
-    Path("toy.py").write_text(STUDY_FILE)
-    Path("cluster.yaml").write_text("profiles: {here: {class: LocalCluster}}")
-    message = "cluster must be a profile with the address of a running scheduler"
-    refused("submit", "toy.py", "--store", "t.zarr", "--cluster", "here", message=message)
-
-
 COMPUTING = {
     "resume": ("resume", "t.zarr"),
     "extend": ("extend", "t.zarr", "--trials", "9"),

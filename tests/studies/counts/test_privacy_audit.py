@@ -23,8 +23,6 @@ def test_only_mechanisms_with_a_limit_do_not_apply(results):
         applies = ds.status == 1
         assert (applies == ds.exact_epsilon.notnull()).all()
         assert set(ds.mechanism.values[~applies.all(("prior", "n", "epsilon")).values]) <= SMALL_ONLY
-        assert "\nlocal: Not private" in ds.mechanism.attrs["notes"]
-        assert ds.mechanism.attrs["not_private"] == "local"
 
 
 def test_grid_of_the_study():

