@@ -420,11 +420,6 @@ def test_audits_include_every_size_of_the_panel_and_show_small_excesses():
     assert describe_audit(found) == f"broken: loses 1.000001 at n = {found['n']}"
 
 
-def test_audit_without_time_is_of_one_record():
-    panel = with_mechanisms(STUDIES["hellinger-accuracy"].panel("k3"), HONEST)
-    assert panel.methods[-1].audit(panel, seconds=0.0)["n"] == 1
-
-
 @pytest.mark.slow
 def test_audits_are_kept_when_a_store_grows(tmp_path):
     panel = with_mechanisms(STUDIES["hellinger-accuracy"].panel("k2"), HONEST, BROKEN)

@@ -140,27 +140,6 @@ def test_plan_proposes_larger_blocks(printed):
     )
 
 
-@pytest.mark.slow
-def test_report_escapes_titles(command, tmp_path):
-    (tmp_path / "toy.py").write_text(STUDY_FILE.replace('"A toy"', '"<script>alert(1)</script>"'))
-    command("run", "toy.py", "--store", "t.zarr")
-    command("report", "t.zarr")
-    page = (tmp_path / "t.html").read_text()
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)" in page
-
-
-@pytest.mark.slow
-def test_incomplete_store_exits_with_3(command, tmp_path):
-    command(*SMALL, "--store", "s.zarr")
-    (tmp_path / "s.zarr/k2/status/c/0/0/0").unlink()
-    assert command("status", "s.zarr")[0] == 3
-    code, out, _ = command("report", "s.zarr")
-    assert (code, "pending" in out) == (0, True)
-    assert "Evaluations pending." in (tmp_path / "s.html").read_text()
-    assert command("resume", "s.zarr")[0] == 0
-
-
 def test_foreign_files_at_the_store_path_are_not_changed(refused, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/letter.txt").write_text("a letter")

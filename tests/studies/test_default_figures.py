@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from studies.figures.defaults import default_figures
 from studies.figures.plot import MARKS
 from studies.report import write_report
 from studies.report.page import drawable, render_figures
-from tests.studies.test_cli import STUDY_FILE
 from tests.studies.test_summaries import PANEL, plain
 from tests.studies.test_summaries import Study as Declared
 
@@ -166,11 +164,14 @@ def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
     (method,) = PANEL.methods[:1]
     methods = (replace(method, evaluate=lambda data, setting, streams: {"covered": data > 1}),)
     measures = (Measure("covered", "coverage of 95 % intervals", dtype="bool"),)
-    study = Declared("s", "S", "To test.", (replace(PANEL, methods=methods, measures=measures, outputs=()),), seed=1)
+    panel = replace(PANEL, methods=methods, measures=measures, outputs=())
+    study = Declared("s", "<script>S</script>", "To test.", (panel,), seed=1)
     store = run(study, tmp_path / "s.zarr")
     write_report(store, study, tmp_path / "s.html")
     page = (tmp_path / "s.html").read_text()
+    assert ("<script>S" in page, "&lt;script&gt;S" in page) == (False, True)  # the title is escaped
     assert '"title":"coverage of 95 % intervals"' in page
+    assert page.count("<figure") == 1
     for text in ("mean of coverage", "methods of the papers", "the first figure", "Claims and figures"):
         assert text not in page.replace("\n", " ")
     assert "A click on the name of a line hides or shows it." in page
@@ -179,15 +180,6 @@ def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
 def test_nominal_value_must_be_a_finite_number():
     with pytest.raises(BadInputError, match=r"must have a finite number as nominal value, got nan; give e.g. 0.95"):
         Measure("covered", "coverage", nominal=float("nan"))
-
-
-@pytest.mark.slow
-def test_page_of_an_own_study_has_a_default_figure(command):
-    Path("toy.py").write_text(STUDY_FILE)
-    command("run", "toy.py", "--store", "t.zarr")
-    assert command("report", "t.zarr", "--figures", "figures")[0] == 0
-    assert Path("t.html").read_text().count("<figure") == 1
-    assert sorted(path.name for path in Path("figures").iterdir()) == ["p-x.png", "p-x.svg"]
 
 
 def test_declared_figures_replace_the_default_ones():

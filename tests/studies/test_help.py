@@ -52,18 +52,14 @@ def test_help_lists_every_command_once_under_a_heading():
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS, *GROUPS, ("new",), ("cluster",)], ids=" ".join)
-def test_no_help_is_cut_at_80_columns(command, monkeypatch, words):
+def test_no_help_is_cut_at_80_columns_and_errors_name_it(command, refused, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
-    texts = command(*words, "--help")[1].splitlines()[1:]  # below the usage, which has the ellipses of arguments
-    assert not [line for line in texts if "…" in line or re.search(r"\w ?\.\.\.(?! )", line)]
-    assert max(map(len, texts)) <= 80
-
-
-@pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)
-def test_every_command_has_a_short_help_option_and_its_errors_name_it(command, refused, words):
     path = " ".join(["dpstudies", *words])
     code, out, _ = command(*words, "-h")
-    assert (code, out.startswith(f"Usage: {path} ")) == (0, True)
+    assert (code, out.startswith(f"Usage: {path} "), command(*words, "--help")[1]) == (0, True, out)
+    texts = out.splitlines()[1:]  # below the usage, which has the ellipses of arguments
+    assert not [line for line in texts if "…" in line or re.search(r"\w ?\.\.\.(?! )", line)]
+    assert max(map(len, texts)) <= 80
     refused(*words, "--no-such-option", message=f"; see '{path} --help'\n")
 
 

@@ -4,7 +4,7 @@ import xarray as xr
 
 from pipeline.declare.claims import VERDICTS
 from studies import STUDIES
-from tests.studies.case import EVERY, Case, Flip, chain, change, drop, only, select
+from tests.studies.case import EVERY, Case, Flip, chain, change, drop, only, outcomes, select
 
 _CALIBRATION = STUDIES["calibration"]
 _PANELS = [panel.name for panel in _CALIBRATION.panels]
@@ -182,6 +182,17 @@ def _lengths(verdict, **changed):
     return Flip({"chains-are-long-enough": verdict}, change(EVERY, {}, **values))
 
 
+def _narrower(panel):
+    """Return flips of a claim on a panel that set the ratio of widths with noise of the K-norm and other noise."""
+    base = change(panel, {}, mean_width_mean=1.0, mean_width_mcse=1e-3)
+    ratios = {"holds": 0.9, "undecided": 0.998, "does not hold": 1.1}
+    return outcomes(
+        f"k-norm-is-narrower-{panel}",
+        ratios,
+        lambda ratio: chain(base, change(panel, {"noise": "k-norm"}, mean_width_mean=ratio)),
+    )
+
+
 def _factors(panel):
     """Return the dimensions of the measures in a panel of `exact-inference`, separated by spaces."""
     names = [*(factor.name for factor in panel.factors), "algorithm", "trial", *(f.name for f in panel.outputs)]
@@ -247,17 +258,8 @@ EXACT_INFERENCE = Case(
             {"exact-at-the-edge": "holds", "approximation-does-not-vanish": "does not hold"},
             change("edge", {}, distance_mean=0.01),
         ),
-        *(
-            Flip(
-                {f"k-norm-is-narrower-{panel}": found},
-                chain(
-                    change(panel, {}, mean_width_mean=1.0, mean_width_mcse=1e-3),
-                    change(panel, {"noise": "k-norm"}, mean_width_mean=ratio),
-                ),
-            )
-            for panel in ("multinomial-3", "multinomial-10")
-            for ratio, found in ((0.9, "holds"), (0.998, "undecided"), (1.1, "does not hold"))
-        ),
+        *_narrower("multinomial-3"),
+        *_narrower("multinomial-10"),
     ),
     refused={
         "binomial": {"n=0": "n must be", "epsilon=0": "epsilon must be", "prior=0:1": "must be finite and > 0"},
