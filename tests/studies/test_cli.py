@@ -16,7 +16,8 @@ from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli, folders
-from tests.studies.processes import COMMAND, ROOT, run_python
+from tests.pipeline.helpers import COMMAND, run_python
+from tests.readme import ROOT
 
 STUDY_FILE = """
 import numpy as np
@@ -187,7 +188,7 @@ def test_unreachable_scheduler(refused, monkeypatch):
 def test_client_that_failed_is_closed_before_the_process_ends(tmp_path):
     """A client whose loop has ended waits for 20 s, and prints a traceback."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tls://127.0.0.1:9"}}}))
-    done = run_python(COMMAND, "cluster", "check", f"{tmp_path}/c.yaml:gone")
+    done = run_python(*COMMAND, "cluster", "check", f"{tmp_path}/c.yaml:gone")
     assert done.returncode == 2
     assert "no scheduler responds at tls://127.0.0.1:9" in done.stderr.splitlines()[-1]
 

@@ -10,7 +10,7 @@ import pipeline
 from mechanisms import GLM_MECHANISMS, INFERENCE_METHODS, MECHANISMS, QUANTILE_METHODS
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from studies import STUDIES, cli
-from tests.studies.processes import run_python
+from tests.pipeline.helpers import run_python
 from tests.studies.test_cli import STUDY_FILE
 
 STUDY_MODULE = "studies.counts.hellinger_accuracy"
@@ -68,7 +68,7 @@ def imported(*words):
     code = (
         "import sys\nfrom studies.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
     )
-    found = run_python(code, *words, check=True)
+    found = run_python("-c", code, *words, check=True)
     assert found.stdout
     return set(found.stderr.split())
 

@@ -27,6 +27,7 @@ from studies.report.papers import PAPERS
 from studies.report.provenance import describe_folder
 from studies.report.results import list_comparisons, list_errata, load_results
 from tests.studies.cases import CASES
+from tests.studies.conftest import contents
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
@@ -61,10 +62,6 @@ def few(monkeypatch):
 RUN = ("run", "all", "--store", "lab", "--scale", "quick")
 
 
-def files(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.slow
 def test_run_all_twice_then_report(command, printed, tmp_path, few):
     code, out, err = command(*RUN)
@@ -72,10 +69,10 @@ def test_run_all_twice_then_report(command, printed, tmp_path, few):
     assert [line.split()[0] for line in out.splitlines()] == [*few, "complete;"]
     assert "renyi-curves (2 of 3): 2 of 19 evaluations" in err  # of all studies
     assert "renyi-utility (3 of 3), panel loglik: 19 of 19 evaluations" in err
-    before = files(tmp_path)
+    before = contents(tmp_path)
     code, out, err = command(*RUN)
     assert (code, out.count("already complete"), err) == (0, 3, "")
-    assert files(tmp_path) == before
+    assert contents(tmp_path) == before
     out = printed("report", "lab", "--markdown", "verdicts.md")
     assert "report: lab/report.html, verdicts: verdicts.md" in out
     page = (tmp_path / "lab/report.html").read_text()

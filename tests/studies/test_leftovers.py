@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from pipeline.blocks.failures import call
-from tests.studies.processes import run_python
+from tests.pipeline.helpers import run_python
 
 STUDY = """
 import io, multiprocessing, sys, threading, time
@@ -75,9 +75,8 @@ def run_panels(folder, *panels, cluster="threads"):
     (folder / "left.py").write_text(STUDY)
     words = [word for name in panels for word in ("--panel", name)]
     code = "from studies.cli import run_process; run_process()"
-    return run_python(
-        code, "run", "left.py", "--store", "s.zarr", *words, "--cluster", cluster, folder=folder, timeout=90
-    )
+    options = ("--store", "s.zarr", *words, "--cluster", cluster)
+    return run_python("-c", code, "run", "left.py", *options, cwd=folder, seconds=90)
 
 
 @pytest.mark.slow
@@ -151,5 +150,5 @@ print(os.waitpid(child, 0)[1])  # the number of the signal that ended the child
 
 
 def test_forked_process_ends_without_a_message_when_a_pool_terminates_it():
-    done = run_python(f"import warnings; warnings.simplefilter('ignore'){FORK}")
+    done = run_python("-c", f"import warnings; warnings.simplefilter('ignore'){FORK}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "15\n", "")

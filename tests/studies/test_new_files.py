@@ -1,6 +1,5 @@
 """Tests of the command ``new``, of mechanisms that can only be sampled, and of files of the wrong kind."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 
 from mechanisms import audit_counts
 from pipeline.declare.source import load_object
+from tests.pipeline.helpers import run_python
 
 AT = ("--prior", "1:1", "--n", "20", "--epsilon", "1")
 DRAWS = """
@@ -99,15 +99,14 @@ def test_audit_shows_samplers_beside_exact_audits(command):
 
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
     (tmp_path / "pipeline.py").write_text("x = 1\n")
-    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for line in ("from studies import STUDIES", "from studies.figures import Chart"):
         (tmp_path / "mine.py").write_text(f"{line}\n")
-        found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
+        found = run_python("mine.py", cwd=tmp_path)
         assert found.stderr.splitlines()[-1] == (
             f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
         )
     program = Path(sys.executable).with_name("dpstudies")
-    found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    found = subprocess.run([program, "list"], cwd=tmp_path, capture_output=True, text=True)
     assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)
 
 

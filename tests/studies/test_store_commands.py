@@ -21,8 +21,7 @@ from pipeline.store.layout.root import COPY
 from pipeline.store.sessions.records import SESSION_COPIES
 from studies import cli
 from tests.pipeline import precision_study
-from tests.pipeline.helpers import file_stamps
-from tests.studies.processes import COMMAND, run_python
+from tests.pipeline.helpers import COMMAND, file_stamps, run_python
 from tests.studies.test_cli import STUDY_FILE
 
 ACCEPTED = ("--study", "toy.py", "--accept-edited-study")  # of a copied store, which references another folder
@@ -430,7 +429,7 @@ def test_damage_of_every_chunk_is_reported_in_one_line(tmp_path):
     pipeline.run(precision_study.STUDY, store, trials=500, panels=["p"], progress=False)
     for chunk in (path for path in (store / "p/x/c").rglob("*") if path.is_file()):
         cut(chunk)
-    done = run_python(COMMAND, "report", store, "--study", precision_study.__file__, folder=tmp_path)
+    done = run_python(*COMMAND, "report", store, "--study", precision_study.__file__, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     (line,) = done.stderr.splitlines()
     assert line.endswith(f"repair it with: dpstudies verify {store} --repair")

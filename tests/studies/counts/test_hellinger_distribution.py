@@ -2,26 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
 
-from mechanisms import MECHANISMS
+from mechanisms import MECHANISMS, balanced_counts
 from studies.counts.hellinger_distribution import STUDY
 from studies.styles import MECHANISM_STYLES
-
-
-def log_beta(a):
-    return gammaln(a).sum(axis=-1) - gammaln(a.sum(axis=-1))
-
-
-def textbook_distance(a, b):
-    return np.sqrt(np.maximum(1 - np.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2), 0))
-
-
-def all_counts(n, k):
-    """Return all count vectors with sum n by filtering a full grid."""
-    grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * (k - 1), indexing="ij"), -1).reshape(-1, k - 1)
-    grid = grid[grid.sum(axis=1) <= n]
-    return np.column_stack([grid, n - grid.sum(axis=1)])
+from tests.mechanisms.counts.enumeration import Enumerated
 
 
 def test_constants_bins_and_skipped_mechanisms(results):
@@ -59,12 +44,10 @@ def test_probabilities_equal_enumeration(run_panel, k, n):
     """Probabilities agree with enumeration, with weights exp(−H/(2·LS)) or rounded and clipped Laplace noise."""
     names = ("local", "laplace", "laplace-dimension")
     ds = run_panel(STUDY, f"k{k}", n=[n], mechanism=names).sel(n=n)
-    counts = np.full(k, n // k)
-    counts[: n % k] += 1
-    candidates = all_counts(n, k)
-    distance = textbook_distance(1.0 + counts, 1.0 + candidates)
-    distance[(candidates == counts).all(axis=1)] = 0.0
-    neighbours = abs(candidates - counts).sum(axis=1) == 2
+    counts, enumerated = balanced_counts(n, k), Enumerated(np.ones(k), n)
+    candidates = enumerated.datasets
+    place = np.flatnonzero((candidates == counts).all(axis=1))[0]
+    distance, local = enumerated.distances[place], enumerated.local[place]
 
     def laplace(scale):
         def below(t):
@@ -77,7 +60,7 @@ def test_probabilities_equal_enumeration(run_panel, k, n):
             rest = rest - x
         return distribution
 
-    weights = np.exp(-distance / (2 * distance[neighbours].max()))
+    weights = np.exp(-distance / (2 * local))
     distributions = {
         "local": weights / weights.sum(),
         "laplace": laplace(min(k - 1, 2.0)),

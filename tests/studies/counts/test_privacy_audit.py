@@ -8,6 +8,7 @@ import pytest
 from mechanisms import FAMILIES, MECHANISMS, audit_counts
 from studies.counts.privacy_audit import STUDY
 from studies.report import judge
+from tests.mechanisms.counts.enumeration import Enumerated
 from tests.studies.case import EVERY, change, scale
 
 SMALL_ONLY = {"optimal", "k-norm-minimax", "geometric-projected", "laplace-projected"}
@@ -40,22 +41,19 @@ def test_losses_equal_enumeration(summaries, panel, n):
     ds = summaries[panel]
     for prior, name in itertools.product(ds.prior.values.tolist(), ds.mechanism.values.tolist()):
         alpha = [float(entry) for entry in prior.split(":")]
-        k = len(alpha)
-        datasets = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
+        enumerated = Enumerated(alpha, n)
+        datasets = enumerated.datasets.tolist()
         distributions = np.array([MECHANISMS[name].build(alpha, c, 1.0, 1e-8).log_pmf() for c in datasets])
         loss, delta = 0.0, 0.0
-        for i, j in itertools.permutations(range(len(datasets)), 2):
-            if np.abs(np.subtract(datasets[i], datasets[j])).sum() == 2:
-                possible = distributions[i] > -np.inf
-                loss = max(loss, float(np.max(distributions[i][possible] - distributions[j][possible])))
-                delta = max(
-                    delta, float(np.maximum(np.exp(distributions[i]) - np.exp(1.0 + distributions[j]), 0).sum())
-                )
+        for first, second in ((distributions[i], distributions[j]) for i, j in enumerated.pairs):
+            possible = first > -np.inf
+            loss = max(loss, float(np.max(first[possible] - second[possible])))
+            delta = max(delta, float(np.maximum(np.exp(first) - np.exp(1.0 + second), 0).sum()))
         one = ds.sel(prior=prior, n=n, epsilon=1.0, mechanism=name)
         assert float(one.exact_epsilon) == pytest.approx(loss, abs=1e-11)
         assert float(one.exact_delta) == pytest.approx(delta, abs=1e-11)
         x, y, r = (
-            datasets.index(tuple(one[f"worst_{what}"].values.astype(int)))
+            datasets.index(one[f"worst_{what}"].values.astype(int).tolist())
             for what in ("dataset", "neighbour", "output")
         )
         assert distributions[x, r] - distributions[y, r] == pytest.approx(loss, abs=1e-11)
