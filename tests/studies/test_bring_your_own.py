@@ -35,6 +35,7 @@ from studies.styles import INK, MECHANISM_STYLES, describe_audit, label_method, 
 from tests.pipeline.helpers import COMMAND, run_python
 from tests.readme import ROOT
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
+from tests.studies.test_cli import STUDY_FILE
 
 
 def with_mechanisms(panel, *mechanisms):
@@ -444,18 +445,7 @@ def test_files_import_modules_of_their_folder(tmp_path, monkeypatch):
     assert find_study(f"{tmp_path}/b/mine.py", {}).load() is STUDIES["gibbs-traces"]
 
 
-TOY = """
-from pipeline import Measure, Method, Panel, Study
-
-def simulate(cell, streams):
-    return streams.uniforms(1)[:, 0]
-
-def evaluate(data, setting, streams):
-    return {"x": data}
-
-PANEL = Panel("p", "a panel", simulate, (Method("m", evaluate),), (Measure("x", "a number"),), trials=5)
-STUDY = Study("NAME", "A plugin's study", "", (PANEL,), seed=1)
-"""
+TOY = STUDY_FILE.replace(', Method("odd", odd)', ",").replace('"toy", "A toy"', '"NAME", "A plugin\'s study"')
 DISTRIBUTIONS = """
 from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputDistributions
 
@@ -510,7 +500,7 @@ def test_registered_study_runs_by_name(installed, command, refused):
     installed("run_studies", TOY.replace("NAME", "run-me"), studies={"run-me": "run_studies:STUDY"})
     assert command("run", "run-me", "--store", "s.zarr")[0] == 0
     assert command("resume", "s.zarr")[0] == 0
-    assert xr.open_zarr("s.zarr", group="p").x.sizes == {"algorithm": 1, "trial": 5}
+    assert xr.open_zarr("s.zarr", group="p").x.sizes == {"n": 2, "algorithm": 1, "trial": 7}
     refused("run", "run-you", "--store", "t.zarr", message="did you mean run-me?")
 
 

@@ -13,10 +13,8 @@ from pipeline.blocks.evaluate import Block
 from pipeline.runs import estimate
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.read import read_outcome
-from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import Session
 from studies import STUDIES, cli, folders
-from tests.pipeline.helpers import COMMAND, run_python
+from tests.pipeline.helpers import COMMAND, run_python, writing
 from tests.readme import ROOT
 
 STUDY_FILE = """
@@ -99,11 +97,10 @@ def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
     assert (ds.hellinger.sel(mechanism=["smooth", "laplace"]) >= 0).all()
 
 
-def test_trial_that_differs_exits_with_1(command, tmp_path):
+def test_trial_that_differs_exits_with_1(command):
     """If a committed number differs, recomputing its trial gives exit code 1; another trial gives exit code 0."""
     command(*SMALL, "--store", "s.zarr")
-    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
-        store = ResultStore.open(tmp_path / "s.zarr", session.id)
+    with writing("s.zarr") as store:
         panel = STUDIES["hellinger-accuracy"].from_spec(store.spec).panel("k2")
         setting, block = panel.settings()[0], Block("k2", 1, range(100))
         outcome = read_outcome(store, panel, block, setting)

@@ -26,14 +26,6 @@ MEAN = ("mean", "rows.csv", "--column", "x", "--epsilon", "1")
 OF_X = (*MEAN, "--range", "0:9")
 PLAN, RESUME, VERIFY = ("plan", "hellinger-accuracy"), ("resume", "good.zarr"), ("verify", "good.zarr")
 SUMMARY, REPORT = ("summarise", "good.zarr"), ("report", "good.zarr", "--output", "page.html")
-OWN_METHOD = """
-from studies import OwnMethod
-
-def fit(rng, model, prior, y):
-    return rng.beta(*prior, 200)
-
-METHOD = OwnMethod("mine", "posterior", fit, lambda cell: cell["family"] == "binomial")
-"""
 BENCHMARK = ("benchmark", "own.py", "--store", "new")
 PROPORTION = ("proportion", "rows.csv", "--where", "x<3", "--epsilon", "1")
 COUNT = ("count", "rows.csv", "--where", "x<3", "--epsilon", "1")
@@ -107,7 +99,6 @@ COMMANDS = {
     "figures into a file": ("report", "good.zarr", "--figures", "rows.csv"),
     "partition with a ledger that is another file": (*PARTITION, "--cutoffs", "0", "--ledger", "rows.csv"),
     "partition with a budget of 0": (*PARTITION, "--cutoffs", "0", *ACCOUNT, "0"),
-    "partition of a missing table": (*PARTITION[:1], "gone.csv", *PARTITION[2:], "--cutoffs", "0"),
     "partition with an unknown prior": (*PARTITION, "--cutoffs", "0", "--prior", "jeffreys"),
     "audit of too many records": (*AUDIT, "--n", HUGE),
     "audit at an impossible delta": (*AUDIT, "--delta", "2"),
@@ -124,9 +115,7 @@ COMMANDS = {
     "retry of an unknown kind": ("resume", "good.zarr", "--retry", "lost"),
     "summary of an unknown measure": ("summarise", "good.zarr", "--measure", "speed"),
     "summary of an unknown factor": ("summarise", "good.zarr", "--where", "nn=20"),
-    "summary of a number beyond 64 bits": ("summarise", "good.zarr", "--where", f"n={HUGE}"),
     "summary into a folder": ("summarise", "good.zarr", "--output", "folder.csv"),
-    "errors of a file": ("errors", "rows.csv"),
     "report over a file of the user": ("report", "good.zarr"),
     "report with a table of verdicts of one store": ("report", "good.zarr", "--markdown", "verdicts.md"),
     "report in an unknown format": ("report", "good.zarr", "--output", "page.pdf"),
@@ -137,11 +126,7 @@ COMMANDS = {
     "status at an undefined interval": ("status", "good.zarr", "--watch", "--every", "nan"),
     "report of an empty folder": ("report", "folder"),
     "partition with an unknown feature": (*PARTITION, "--cutoffs", "0", "--features", "z"),
-    "partition of a folder": (*PARTITION[:1], "folder", *PARTITION[2:], "--cutoffs", "0"),
-    "partition of a table that is not compressed": (*PARTITION[:1], "rows.csv.gz", *PARTITION[2:], "--cutoffs", "0"),
-    "partition of a table that is not Parquet": (*PARTITION[:1], "rows.parquet", *PARTITION[2:], "--cutoffs", "0"),
     "copy of a missing store": ("compact", "new.zarr", "copy.zarr"),
-    "copy of a file": ("compact", "rows.csv", "copy.zarr"),
     "copy onto another folder": ("compact", "good.zarr", "folder"),
     "copy into its own store": ("compact", "good.zarr", "good.zarr/copy.zarr"),
     "run until claims within no time": (*RUN[:4], *RUN[6:], "--until", "claims", "--within", "soon"),
@@ -155,7 +140,6 @@ COMMANDS = {
     "site with results of one store": ("site", "good.zarr"),
     "site with results of no store": ("site", "folder", "--output", "new"),
     "site with results under an empty name": ("site", ""),
-    "site with results on an unknown kind of store": ("site", "nope://bucket/lab"),
     "findings of nothing": ("findings",),
     "findings of another folder": ("findings", "folder"),
     "findings of a store with a password": ("findings", "s3://me:hush@bucket/s.zarr"),
@@ -241,11 +225,9 @@ def folder(tmp_path_factory):
     (path / "good.html").write_text("a page of the user")
     (path / "folder" / "mine.txt").write_text("mine")
     (path / "rows.csv").write_text("x,y\n" + "\n".join(f"{k},{k % 3}" for k in range(12)) + "\n")
-    (path / "rows.csv.gz").write_text("x,y\n1,2\n")
-    (path / "rows.parquet").write_text("x,y\n1,2\n")
     (path / "exits.py").write_text("import sys\nsys.exit(0)\n")
     (path / "good.py").write_text("# a file of the user\n")
-    (path / "own.py").write_text(OWN_METHOD)
+    (path / "own.py").write_text(test_own_methods.FILE)
     (path / "raises.py").write_text("raise KeyError('no')\n")
     (path / "nothing.py").write_text(STUDY_FILE.partition("STUDY =")[0])
     (path / "binary.py").write_bytes(bytes(range(256)))

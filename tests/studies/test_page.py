@@ -163,9 +163,9 @@ class Tab:
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
-    async def press_tab(self):
+    async def press(self, key, **code):
         for kind in ("rawKeyDown", "keyUp"):
-            await self.send("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, **code)
 
     async def screenshot(self, x, y, width, height):
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
@@ -363,7 +363,7 @@ def test_tab_moves_through_all_focusable_elements(browser, pages, name):
     async def act(tab):
         stops = []
         for _ in range(await tab.evaluate(FOCUSABLE)):
-            await tab.press_tab()
+            await tab.press("Tab", windowsVirtualKeyCode=9)
             stops.append(await tab.evaluate(FOCUSED))
         return stops
 
@@ -377,7 +377,7 @@ def test_tab_moves_through_all_focusable_elements(browser, pages, name):
 
 def test_invisible_focus_is_detected(browser, pages):
     async def act(tab):
-        await tab.press_tab()
+        await tab.press("Tab", windowsVirtualKeyCode=9)
         return await tab.evaluate(FOCUSED)
 
     assert visit(browser, pages["spoilt"], act)["outline"] == 0
@@ -469,8 +469,7 @@ def test_switch_of_the_scale_draws_the_figure_again(browser, pages):
 def test_arrow_keys_read_the_values(browser, pages):
     async def act(tab):
         await tab.evaluate("document.querySelector('.chart').focus()")
-        for kind in ("rawKeyDown", "keyUp"):
-            await tab.send("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight")
+        await tab.press("ArrowRight")
         return await tab.evaluate("document.querySelector('figure output').textContent")
 
     text = visit(browser, pages["laboratory"], act)

@@ -21,7 +21,7 @@ from pipeline.store.layout.root import COPY
 from pipeline.store.sessions.records import SESSION_COPIES
 from studies import cli
 from tests.pipeline import precision_study
-from tests.pipeline.helpers import COMMAND, file_stamps, run_python
+from tests.pipeline.helpers import COMMAND, chunk_file, file_stamps, run_python
 from tests.studies.test_cli import STUDY_FILE
 
 ACCEPTED = ("--study", "toy.py", "--accept-edited-study")  # of a copied store, which references another folder
@@ -191,7 +191,7 @@ def test_damaged_session_record_is_repaired(command, store, monkeypatch, is_copi
 
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
 def test_damage_gives_a_one_line_error_with_the_remedy(command, store, reader):
-    path = Path(store, "p", "status", "c", "1", "1", "0")
+    path = chunk_file(store, "p", "status", 1, 1, 0)
     path.write_bytes(b"x" + path.read_bytes()[1:])
     code, _, err = command(reader, store)
     assert code == 3
@@ -437,9 +437,7 @@ def test_damage_of_every_chunk_is_reported_in_one_line(tmp_path):
 
 def test_damage_to_a_compact_store_is_reported(command, store):
     command("compact", store, "compact.zarr")
-    shard = next(
-        path for path in Path("compact.zarr/p/status").rglob("*") if path.is_file() and "json" not in path.name
-    )
+    shard = chunk_file("compact.zarr", "p", "status", 0, 0, 0)
     cut(shard)
     code, out, _ = command("verify", "compact.zarr", "--sample", "0")
     assert code == 3

@@ -12,6 +12,7 @@ import xarray as xr
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, run, summarise, to_pandas
 from studies.report.selections import select
+from tests.pipeline.helpers import draw_uniforms, make_study
 from tests.studies.test_cli import STUDY_FILE
 
 SIZES = Factor("n", (1, 2, 10), "size", "int")
@@ -47,7 +48,7 @@ PANEL = Panel(
 OTHER = Panel(
     "q",
     "another panel",
-    lambda cell, streams: streams.uniforms(1)[:, 0],
+    draw_uniforms,
     (Method("only", lambda data, setting, streams: {"y": data}),),
     (Measure("y", "y"),),
     trials=5,
@@ -101,8 +102,8 @@ def test_outputs_of_a_single_cell_name_the_rows(tmp_path):
     method = Method("double", lambda data, setting, streams: {"y": 2.0 * np.arange(1, 4)})
     step = Factor("step", (1, 2, 3), "step", "int")
     measure = Measure("y", "y", dims=("step",))
-    panel = Panel("p", "a panel", lambda cell, streams: None, (method,), (measure,), outputs=(step,), method_dim=None)
-    store = run(Study("steps", "Steps", "aim", (panel,), seed=1), tmp_path / "s.zarr", progress=False)
+    study = make_study(method, measures=(measure,), outputs=(step,), method_dim=None, trials=None)
+    store = run(study, tmp_path / "s.zarr", progress=False)
     (selected,) = select(store.url, [], [], {})
     assert selected.texts(False) == (["step", "y", "ok"], [["1", "2", "1"], ["2", "4", "1"], ["3", "6", "1"]], 1)
 

@@ -43,19 +43,6 @@ def test_verdicts_after_looks_state_the_error_level_that_was_spent(command, prin
     assert "Look 2 spends 8.7e-08 of the error level 5.7e-07." in out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--until", "mcse(y) <= 1"), "unknown measure or statistic 'y'"),
-        (("--until", "mcse(x) <= 1", "--within", "30"), "a time must be a number with the unit s, min or h"),
-        (("--at-most", "300"), "add --until"),
-        (("--until", "mcse(x) <= 1", "--trials", "300"), "omit one of them"),
-    ],
-)
-def test_invalid_options_write_nothing(refused, options, message):
-    refused("run", *SMALL, "--store", "s.zarr", *options, message=message)
-
-
 @pytest.mark.slow
 def test_method_that_fails_on_all_trials_leaves_a_command_that_continues(command, tmp_path):
     text = Path(STUDY).read_text().replace("noise = np", 'assert name != "narrow"\n        noise = np')
@@ -73,7 +60,3 @@ def test_method_that_fails_on_all_trials_leaves_a_command_that_continues(command
     assert code == 1
     assert "was not reached" in out
     assert "dpstudies extend" in out
-
-
-def test_plan_of_claims_is_refused(refused):
-    refused("plan", *SMALL, "--until", "claims", message="plan requires a precision")

@@ -1,12 +1,12 @@
 """Tests of the study `renyi-logistic`."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 from mechanisms.draws.glm_mechanisms import glm_mechanism
 from mechanisms.draws.glm_sampling import laplace_approximation
-from pipeline import BadInputError
 from studies.data import Classification, load, split
 from studies.renyi import logistic_trials
 from studies.renyi.logistic_trials import draw_weights
@@ -95,19 +95,13 @@ def test_test_error_and_likelihood_follow_their_definitions():
         assert nll[k] == pytest.approx(expected, rel=1e-12)
 
 
-def write_csv(path, n=60, seed=1, label=("no", "yes")):
-    rng = np.random.default_rng(seed)
-    a, b = rng.standard_normal((2, n))
-    kinds = rng.choice(["red", "blue", "green"], n)
-    y = np.where(a + rng.logistic(size=n) > 0, label[1], label[0])
-    path.write_text(
-        "a,b,kind,bought\n" + "".join(f"{u},{v},{k},{t}\n" for u, v, k, t in zip(a, b, kinds, y, strict=True))
-    )
-
-
 @pytest.mark.slow
 def test_user_csv_file(command, tmp_path):
-    write_csv(tmp_path / "mine.csv")
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 60))
+    bought = np.where(a + rng.logistic(size=60) > 0, "yes", "no")
+    frame = pd.DataFrame({"a": a, "b": b, "kind": rng.choice(["red", "blue", "green"], 60), "bought": bought})
+    frame.to_csv(tmp_path / "mine.csv", index=False)
     words = ["--set", "data=mine.csv", "--set", "target=bought", "--set", "epsilon=1,3", "--set", "order=2"]
     code, _, err = command("run", "renyi-logistic", "--panel", "csv", *words, "--trials", 3, "--store", "s.zarr")
     assert code == 0, err
@@ -136,8 +130,3 @@ def test_invalid_input_is_reported_before_writing(refused, tmp_path, records, va
         (tmp_path / "mine.csv").write_text(f"a,b,bought\n{records}")
     given = [part for word in ("data=mine.csv", *values.split()) for part in ("--set", word)]
     refused("run", "renyi-logistic", "--panel", "csv", *given, "--store", "s.zarr", message=message)
-
-
-def test_csv_values_without_the_csv_panel_raise():
-    with pytest.raises(BadInputError, match="csv"):
-        STUDY.configure(values={"data": ["mine.csv"], "target": ["bought"]}, panels=["abalone"])
