@@ -171,7 +171,7 @@ def test_every_figure_is_drawn(study, summaries):
         assert figure.caption
         stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
         plots = figure.draw(stored)
-        assert all(plot.x.title and plot.y.title for plot in plots)
+        assert all(plot.y.title for plot in plots)
         assert hidden_winners(plots) == set()
         assert not any(describe_hidden(plots).better.values())
         assert all(len(plot.shown) <= MAX_LINES for plot in plots if plot.named)

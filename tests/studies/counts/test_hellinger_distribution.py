@@ -84,7 +84,7 @@ def test_figures_show_histograms_and_distribution_functions(summaries):
     for figure in STUDY.figures:
         drawn = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
-        assert all(len(plot.titles) == ds.sizes["n"] for plot in drawn)
+        assert all(len(plot.titles) == ds.sizes["n"] and plot.x.title for plot in drawn)
         single, total = (plot.rows.groupby(["axes", "series"])["y"] for plot in drawn)
         np.testing.assert_allclose(total.last(), 1.0, rtol=1e-12)
         np.testing.assert_allclose(single.sum(), 1.0, rtol=1e-12)

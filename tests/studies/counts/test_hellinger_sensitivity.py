@@ -131,6 +131,7 @@ def test_figures_show_every_sensitivity(summaries):
     for figure in STUDY.figures:
         (plot,) = figure.draw(summaries)
         assert plot.titles == ["n = 20", "n = 100", "n = 500", "n = 2000"]
+        assert plot.x.title
         assert list(plot.series) == ["smooth", "varying", "global", "local"]
         line = plot.rows.query("axes == 'n = 100' and series == 'local'")
         np.testing.assert_allclose(line["y"], local_sensitivities(100), rtol=1e-10)
