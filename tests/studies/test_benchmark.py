@@ -575,6 +575,7 @@ def test_private_draws_are_ranked_by_utility_and_not_audited(command, folder, mo
 
 @pytest.mark.slow
 def test_tables_and_regressions_are_ranked_by_interval_score(command, monkeypatch):
+    monkeypatch.setattr("pipeline.runs.session.refuse_defects", lambda *_: None)
     tables = {"k": (10,), "epsilon": (1.0,), "noise": ("geometric",), "algorithm": ("tree", "naive")}
     regressions = {
         "n": {"calibration": (10, 1_000), "one-feature": (1_000,)},
