@@ -74,9 +74,8 @@ def run_panels(folder, *panels, cluster="threads"):
     """Run panels as the installed command does, which must end within the time limit."""
     (folder / "left.py").write_text(STUDY)
     words = [word for name in panels for word in ("--panel", name)]
-    code = "from studies.cli import run_process; run_process()"
-    options = ("--store", "s.zarr", *words, "--cluster", cluster)
-    return run_python("-c", code, "run", "left.py", *options, cwd=folder, seconds=90)
+    words = ["run", "left.py", "--store", "s.zarr", *words, "--cluster", cluster]
+    return run_python("-c", "from studies.cli import run_process; run_process()", *words, cwd=folder, seconds=90)
 
 
 @pytest.mark.slow
