@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from pipeline import open_results, run
+from pipeline import extend, open_results, run
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
@@ -21,7 +21,7 @@ from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStore
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
-from pipeline.store.creation import create_empty_store, finish_creation, grow_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
@@ -680,7 +680,7 @@ def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path
                 create_empty_store(session, STUDY, {})
         with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dpstudies resume"):
             open_results(path)
-        finish_creation(ResultStore.open(path), session, STUDY)
+        create_empty_store(session, STUDY, ResultStore.open(path).attributes)
     assert_equal_arrays(path, whole)
     assert temporary_files(path) == []
 
@@ -691,12 +691,13 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
         crash_at(patch, 9, once=True)
         with pytest.raises(CrashError):
             create_empty_store(session, STUDY, {})
-        with unchanged(path), refusal("contains an unfinished store with a different spec; choose another path"):
-            finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
-    before = {key: stamp for key, stamp in file_stamps(path).items() if "sessions" not in key.parts}
-    with pytest.raises(BadInputError, match="different spec"):
-        run(replace(STUDY, seed=8), path)
-    assert before.items() <= file_stamps(path).items()
+    for refused in (
+        lambda: run(replace(STUDY, seed=8), path),
+        lambda: run(STUDY, path, until="mcse(estimate) <= 1", panels=["means"]),
+        lambda: extend(path, study=STUDY, trials=500),
+    ):
+        with unchanged(path), refusal("with a different spec", "was interrupted; finish it with: dpstudies resume"):
+            refused()
 
 
 def test_sessions_are_recorded_without_changing_the_root(store_copy):

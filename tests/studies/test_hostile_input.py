@@ -1,7 +1,6 @@
 """Tests of hostile input to every command: a one-line error that names the input, exit code 2, and no writes."""
 
 import os
-import shlex
 
 import pytest
 import typer
@@ -257,7 +256,7 @@ def test_every_command_and_every_option_with_a_value_has_invalid_input():
     lines = [*MISTAKES, *test_own_numbers.BAD]
     lines += [f"{name} {line}" for name, module in OTHERS.items() for line in module.BAD]
     lines += [f"{name} {line}" for name in ("run", "plan", "submit") for line in test_own_methods.BAD]
-    refused = [*COMMANDS.values(), *(tuple(shlex.split(line)) for line in lines)]
+    refused = [*COMMANDS.values(), *(tuple(line.split()) for line in lines)]
     for path, parameters in list_commands(typer.main.get_command(cli.app)):
         given = [words for words in refused if words[: len(path)] == path]
         valued = {one.opts[0] for one in parameters if one.opts[0].startswith("-") and not one.is_flag}

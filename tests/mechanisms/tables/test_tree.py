@@ -536,8 +536,9 @@ def _groups(seed: int, k: int, m: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # the gate has groups_equal_the_mixture, and a fit per group in test_enumeration.py
 @pytest.mark.filterwarnings("ignore:.*hardly inform:UserWarning")
-@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (0, 1, 3))])
+@pytest.mark.parametrize("seed", range(4))
 def test_groups_with_different_fitted_priors_have_a_posterior(seed):
     """Tilts have to suit the priors of all points of the grids, whose tails fall at different rates."""
     y, parents = _groups(seed, 3, 6)
