@@ -4,7 +4,6 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 """
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -76,7 +75,7 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
         return "", ""
     if submission.stopped:
         return "", f"{submission} stopped: {submission.stopped}"
-    follow = command("status", "--watch", store, "--cluster", cluster or _own_profile(submission.cluster or ""))
+    follow = command("status", "--watch", store, "--cluster", cluster or _own_profile(submission.cluster or "", store))
     if cluster is None:
         end = command("cancel", store)
         return follow, f"{submission}: ask its scheduler with --cluster, or end it with: {end}"
@@ -88,13 +87,13 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
     return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
 
 
-def _own_profile(recorded: str) -> str:
-    """Return a recorded profile if its file is one of the user: the author of a foreign store may have chosen it."""
-    from pipeline.clusters.profiles import profile_files, split_choice  # slow import
+def _own_profile(recorded: str, store: str) -> str:
+    """Return a recorded profile unless its file came with the store, whose author may have chosen it."""
+    from pipeline.clusters.profiles import split_choice  # slow import
 
-    file = split_choice(recorded)[0]
-    is_own = bool(file) and any(os.path.samefile(file, own) for own in profile_files().values() if Path(file).exists())
-    return recorded if is_own else "FILE:PROFILE"
+    file, here = Path(split_choice(recorded)[0]), Path("cluster.yaml").absolute()
+    is_beside = file.is_relative_to(Path(store).absolute().parent)
+    return recorded if file.is_absolute() and (file == here or not is_beside) else "FILE:PROFILE"
 
 
 def _find_submission(opened: "ResultStore") -> "Submission | None":

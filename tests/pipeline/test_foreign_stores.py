@@ -283,7 +283,7 @@ SPECS = {
     "spec without a seed": lambda spec, document: spec.pop("seed"),
     "spec without versions": lambda spec, document: spec.pop("version"),
     "audits that are no JSON": lambda spec, document: document["attributes"].update(audits="{"),
-    "audit without a verdict": lambda spec, document: document["attributes"].update(audits='{"p": {"m": {}}}'),
+    "audit that is no mapping": lambda spec, document: document["attributes"].update(audits='{"p": {"m": 1}}'),
     "spec without panels": lambda spec, document: spec.pop("panels"),
     "spec with other types": lambda spec, document: spec["panels"].update(p=[1]),
     "text for trials": lambda spec, document: spec["panels"]["p"].update(trials="4"),
@@ -399,7 +399,7 @@ def test_no_recorded_address_is_connected_to(place, attempt, command):
 
 def test_no_recorded_profile_of_another_file_is_proposed(place, dpstudies):
     Path("s.zarr/p/status/c/0/0/0").unlink()
-    forge_submission("tcp://127.0.0.1:1", cluster="s.zarr/c.yaml:there")
+    forge_submission("tcp://127.0.0.1:1", cluster=f"{os.getcwd()}/s.zarr/c.yaml:there")
     Path("hostile.yaml").rename("s.zarr/c.yaml")
     _, out, _ = dpstudies("status", "s.zarr")
     assert "status --watch s.zarr --cluster FILE:PROFILE" in out

@@ -389,7 +389,9 @@ def test_mismatched_zarr_arrays_are_rejected(tmp_path):
     group.create_array("y", data=np.ones(6))
     group.create_array("packed", data=np.ones(6, dtype="i2"), attributes={"scale_factor": 0.1})
     assert "equal numbers of rows, got a 5, y 6" in refused(tmp_path / "g.zarr", features=["a"])
-    waits = xr.Dataset({"waits": ("row", np.array([3600, 7200] * 3, "timedelta64[s]")), "short": ("row", np.ones(6))})
+    waits = xr.Dataset(
+        {"waits": ("row", np.array([3600, 7200] * 3, "timedelta64[s]")), "short": ("row", np.ones(6, int))}
+    )
     waits["short"].attrs["units"] = "minutes"  # as older versions of xarray describe durations
     waits.to_zarr(tmp_path / "g.zarr", mode="a", consolidated=False)
     for name in ("packed", "waits", "short"):

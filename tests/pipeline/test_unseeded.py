@@ -121,7 +121,7 @@ def test_method_that_cannot_be_repeated_is_refused_before_anything_is_written(tm
 def test_global_random_state_that_is_seeded_is_refused(tmp_path):
     """Threads share it, so that one seeds it while another one draws."""
     study = study_of(Method("odd", seeded_globally))
-    assert_refused(study, tmp_path, "functions of panel p must not change NumPy's global random state, .*, odd; use")
+    assert_refused(study, tmp_path, "functions of a study must not change NumPy's global random state, .*; use streams")
 
 
 def test_number_per_cell_that_depends_on_the_trials_is_refused(tmp_path):

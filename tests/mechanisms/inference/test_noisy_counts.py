@@ -460,3 +460,9 @@ def test_invalid_counts_are_refused_in_one_line(message, changes):
     arguments = {"family": "multinomial", "y": [4.0, 5.0, 2.0], "noise": GAUSS, "n": 11, "prior": ALPHA, **changes}
     prior = arguments.pop("prior")
     assert_refused(lambda: NoisyCounts(**arguments).posterior(prior), message)
+
+
+def test_counts_of_which_none_is_published_have_the_prior():
+    posterior = NoisyCounts("multinomial", [np.nan] * 3, LAPLACE, 11).posterior(ALPHA)
+    np.testing.assert_allclose(posterior.mean(), ALPHA / ALPHA.sum())
+    assert posterior.guarantee is None
