@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from bench_tables import count_rows, peak_memory, timed
+from bench_tables import compare_with_reading, count_rows, peak_memory
 from measuring import SMALLEST
 from scipy import stats
 
@@ -133,12 +133,8 @@ def compare_passes(n_rows: int) -> None:
                 reduce_rows, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join, client
             )
             reduce()  # compiles and imports
-            ratios = []
-            for _ in range(ROUNDS):
-                (reading, n_read), (reducing, (sums, *_)) = timed(read), timed(reduce)
-                assert n_read == sums[0][0] == n_rows
-                ratios.append(reducing / reading)
-                print(f"    read {reading:.2f} s, read and reduce {reducing:.2f} s: {ratios[-1]:.2f} times")
+            ratios, (sums, *_) = compare_with_reading(ROUNDS, read, n_rows, reduce, "reduce")
+            assert sums[0][0] == n_rows
             peaks = [f"{peak} MB" for peak in client.run(peak_memory).values()]
     print(f"{n_rows:,} rows x 5 columns: {statistics.median(ratios):.2f} times the reading; workers {', '.join(peaks)}")
 

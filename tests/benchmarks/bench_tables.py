@@ -70,6 +70,17 @@ def timed(work):
     return time.perf_counter() - start, result
 
 
+def compare_with_reading(rounds, read, n_rows, work, name):
+    """Print the times of alternating rounds of reading and of work that reads; return their ratios and the result."""
+    ratios = []
+    for _ in range(rounds):
+        (reading, n_read), (working, found) = timed(read), timed(work)
+        assert n_read == n_rows
+        ratios.append(working / reading)
+        print(f"  read {reading:.2f} s, read and {name} {working:.2f} s: {ratios[-1]:.2f} times")
+    return ratios, found
+
+
 def main() -> None:
     sizes = [word for word in sys.argv[1:] if word != "--smallest"]
     n_rows = int(float(sizes[0])) if sizes else 100 * CHUNK
@@ -92,13 +103,7 @@ def main() -> None:
                     [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000), cluster=client
                 )
                 idle = client.run(peak_memory)
-                ratios = []
-                for _ in range(ROUNDS):
-                    reading, n_read = timed(read)
-                    dividing, found = timed(divide)
-                    assert n_read == n_rows
-                    ratios.append(dividing / reading)
-                    print(f"  read {reading:.2f} s, read and divide {dividing:.2f} s: {ratios[-1]:.2f} times")
+                ratios, found = compare_with_reading(ROUNDS, read, n_rows, divide, "divide")
                 peaks = client.run(peak_memory)
         assert found.n_rows.sum() == n_rows
         assert np.ptp(found.n_rows) <= 1  # partitions of n rows differ by at most one row
