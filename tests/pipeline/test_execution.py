@@ -24,9 +24,9 @@ from pipeline.errors import BadInputError, ExecutionError, SessionSupersededErro
 from pipeline.execution import checks, execute, in_flight
 from pipeline.execution.in_flight import RETRIES, Monitor, find_cause
 from pipeline.runs.progress import ProgressDisplay
-from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.result_store import ResultStore
 from studies.output import ERRORS
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     count_status,
@@ -49,7 +49,7 @@ def small_store(tmp_path_factory):
 
 def on_workers(monkeypatch, error, picks):
     """Raise `error` in those renames on workers for which `picks` returns True; return the list of failed renames."""
-    numbers, rename, hit = itertools.count(1), LocalFiles._rename, []
+    numbers, hit = itertools.count(1), []
 
     def fail(files, temporary, key):
         if threading.current_thread() is not threading.main_thread() and ".dpstudies" not in key:
@@ -57,9 +57,8 @@ def on_workers(monkeypatch, error, picks):
             if picks(number, key):
                 hit.append(key)
                 raise error
-        rename(files, temporary, key)
 
-    monkeypatch.setattr(LocalFiles, "_rename", fail)
+    call_before(monkeypatch, "_rename", fail)
     monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
     return hit
 

@@ -17,7 +17,7 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
 from pipeline.store.sessions.records import sessions_of
-from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, created, panel_of
 from tests.pipeline.toy import STUDY
 
 SMALL = panel_of(STUDY, "single")
@@ -107,8 +107,8 @@ def test_superseded_session_cannot_replace_the_template_of_a_store_extended_by_a
 
 
 def test_repeated_task_accepts_its_own_writes(memory_url):
-    with Session.begin(memory_url, {}) as session:
-        store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
+    panel = SMALL.panels[0]
+    with created(memory_url, SMALL) as store:
         for _ in range(2):
             commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
 
@@ -122,9 +122,8 @@ def requests(object_server, monkeypatch):
 
 def test_number_of_requests_per_block(requests):
     """A block takes one write per variable and setting, and one session check per write; errors take no request."""
-    url, panel = "s3://studies/toy.zarr", SMALL.panels[0]
-    with Session.begin(url, {}) as session:
-        store = create_empty_store(session, SMALL, {})
+    panel = SMALL.panels[0]
+    with created("s3://studies/toy.zarr", SMALL) as store:
         requests.clear()
         commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
         assert requests["PUT", "chunk"] == 2  # one request for the measure `heads`, and one for the status

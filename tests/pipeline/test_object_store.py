@@ -17,7 +17,6 @@ from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError,
 from pipeline.runs.verify import verify
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.copies.new_store import new_store
-from pipeline.store.creation import create_empty_store
 from pipeline.store.files.locations import STATE
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.layout.root import COPY
@@ -30,7 +29,8 @@ from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     commit_block,
-    interrupt_after,
+    created,
+    interrupted,
     list_objects,
     object_keys,
     panel_of,
@@ -83,17 +83,14 @@ def test_commits_are_independent(memory_url):
     study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
-    with Session.begin(memory_url, {}) as session:
-        store = create_empty_store(session, study, {})
-        with BlockWriter(store).commit([Planned(panel, one, [setting])]) as commit:
-            commit.write(panel, one, setting, evaluate_block(study, one, [setting])[0])
-            commit_block(store, study, panel, other)
-            assert object_keys(memory_url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
+    with created(memory_url, study) as store, BlockWriter(store).commit([Planned(panel, one, [setting])]) as commit:
+        commit.write(panel, one, setting, evaluate_block(study, one, [setting])[0])
+        commit_block(store, study, panel, other)
+        assert object_keys(memory_url, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
 
 
 def test_interrupted_run_is_resumed(url, local_store):
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, url, panels=PANELS, progress=interrupt_after(1))
+    interrupted(pipeline.run, STUDY, url, panels=PANELS)
     store = ResultStore.open(url)
     assert sum(pending(store, STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)

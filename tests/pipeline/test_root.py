@@ -11,11 +11,11 @@ import pytest
 import pipeline
 from pipeline.errors import BadInputError, StoreAccessError, UnreadableStoreError
 from pipeline.runs.verify import verify
-from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import STATE
 from pipeline.store.layout.root import COPY, seal, seal_root, unseal
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.helpers import assert_equal_arrays, unchanged
 from tests.pipeline.toy import STUDY
 
@@ -142,14 +142,13 @@ def test_malformed_roots_are_rejected(tmp_path, content):
 
 def failing_reads(monkeypatch, number, part, times):
     """Let the first `times` reads of keys that contain `part` fail with the error `number`."""
-    read, count = LocalFiles._read, iter(range(times))
+    count = iter(range(times))
 
     def fail(files, key, *part_of_file):
         if part in key and next(count, None) is not None:
             raise OSError(number, "injected")
-        return read(files, key, *part_of_file)
 
-    monkeypatch.setattr(LocalFiles, "_read", fail)
+    call_before(monkeypatch, "_read", fail)
     monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
 
 

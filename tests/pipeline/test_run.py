@@ -26,16 +26,16 @@ from pipeline.execution.checks import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.runs.resolve import study_of
 from pipeline.store.commit import Commit
-from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.costs import MethodCosts
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     commit_block,
     edit,
     file_stamps,
-    interrupt_after,
+    interrupted,
     make_study,
     note_works,
     panel_of,
@@ -193,8 +193,7 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
 
 def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
     path = tmp_path / "r.zarr"
-    with pytest.raises(KeyboardInterrupt):
-        run(STUDY, path, progress=interrupt_after(3))
+    interrupted(run, STUDY, path, n_receipts=3)
     store = ResultStore.open(path)
     assert store.complete
     assert PendingWork(STUDY, store)
@@ -208,13 +207,12 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
 def test_full_disk_ends_the_run(complete_store, tmp_path, monkeypatch):
     """On a full disk, the run ends with an error, and only committed trials are counted."""
     path, calls, written, committed = tmp_path / "r.zarr", [], {}, []
-    write_file, write, finish = LocalFiles.write_temporary, Commit.write, Commit.finish
+    write, finish = Commit.write, Commit.finish
 
     def fail(files, content):
         calls.append(content)
         if len(calls) > 150 and threading.current_thread() is not threading.main_thread():  # on workers
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write_file(files, content)
 
     def note(commit, *arguments):
         write(commit, *arguments)
@@ -225,7 +223,7 @@ def test_full_disk_ends_the_run(complete_store, tmp_path, monkeypatch):
         committed.extend(written.get(commit, []))
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "write_temporary", fail)
+        call_before(patch, "write_temporary", fail)
         patch.setattr(Commit, "write", note)
         patch.setattr(Commit, "finish", note_end)
         with pytest.raises(ExecutionError, match=r"^a worker failed: .*No space left on device; free some space$"):

@@ -29,6 +29,7 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
 from pipeline.store.sessions.lease import Session, end_session
 from pipeline.store.sessions.records import SESSION_COPIES, sessions_of
+from tests.pipeline.faults.file_operations import Permanently, call_before
 from tests.pipeline.helpers import WRITING, assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
 from tests.pipeline.toy import STUDY
 
@@ -230,14 +231,13 @@ def test_a_session_suspended_before_it_fences_does_not_fence_its_successor(url, 
 
 def _run_and_stop(url, stop_at):
     """Commit blocks one after the other, and suspend this process before it renames file number `stop_at`."""
-    rename, count = LocalFiles.rename, iter(range(stop_at))
+    count = iter(range(stop_at))
 
     def suspend(files, temporary, key):
         if "single/" in key and next(count, None) is None:
             os.kill(os.getpid(), signal.SIGSTOP)
-        rename(files, temporary, key)
 
-    LocalFiles.rename = suspend
+    call_before(Permanently, "rename", suspend)
     session = Session.begin(url, {})
     store = create_empty_store(session, SMALL, {})
     panel = SMALL.panels[0]

@@ -21,7 +21,7 @@ from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStore
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
-from pipeline.store.creation import create_empty_store, finish_creation, grow_store
+from pipeline.store.creation import create_empty_store, finish_creation
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
@@ -41,6 +41,8 @@ from tests.pipeline.helpers import (
     create_store,
     evaluate_all,
     file_stamps,
+    grow,
+    interrupt_creation,
     pending,
     read_arrays,
     refusal,
@@ -357,8 +359,7 @@ def grown(path, study, block):
     create_store(path, smaller)
     with writing(path) as store:
         commit_block(store, smaller, smaller.panels[0], replace(block, trials=block.trials[:-1]))
-    with Session.begin(str(path), {}) as session:
-        grow_store(ResultStore.open(path), session, study)
+    grow(path, study)
 
 
 def read_checked(path, panel):
@@ -685,14 +686,15 @@ def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path
     assert temporary_files(path) == []
 
 
-def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
+def test_interrupted_creation_of_another_study_is_rejected(tmp_path):
     path = tmp_path / "t.zarr"
-    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
-        crash_at(patch, 9, once=True)
-        with pytest.raises(CrashError):
-            create_empty_store(session, STUDY, {})
-        with unchanged(path), refusal("contains an unfinished store with a different spec; choose another path"):
-            finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
+    interrupt_creation(path, STUDY)
+    with (
+        Session.begin(str(path), {}) as session,
+        unchanged(path),
+        refusal("contains an unfinished store with a different spec; choose another path"),
+    ):
+        finish_creation(ResultStore.open(path), session, replace(STUDY, seed=8))
     before = {key: stamp for key, stamp in file_stamps(path).items() if "sessions" not in key.parts}
     with pytest.raises(BadInputError, match="different spec"):
         run(replace(STUDY, seed=8), path)

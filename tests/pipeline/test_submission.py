@@ -26,6 +26,7 @@ from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.provenance import describe
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps, refusal, write_study_file
 
@@ -345,14 +346,11 @@ def test_another_scheduler_than_that_of_the_submission_is_refused(lab, monkeypat
 
 
 def test_the_error_that_stops_a_submission_is_recorded_and_shown(lab, dpstudies, monkeypatch):
-    write = pipeline.store.files.local_files.LocalFiles._rename
-
     def fail(files, temporary, key):
         if "status/c/0/" in key and threading.current_thread() is not threading.main_thread():
             raise PermissionError(13, "Permission denied", key)
-        write(files, temporary, key)
 
-    monkeypatch.setattr(pipeline.store.files.local_files.LocalFiles, "_rename", fail)
+    call_before(monkeypatch, "_rename", fail)
     submit()
     release()
     assert "finished" not in last_session()

@@ -25,7 +25,7 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
-from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupt_after, panel_of, refusal
+from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupted, panel_of, refusal
 from tests.pipeline.toy import STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
@@ -121,8 +121,7 @@ def failing(data, setting, streams):
 def test_nothing_is_left_on_the_cluster_after_an_exception(cluster, client, tmp_path, error):
     """Runs in sequence on one client: one that is interrupted, and one that continues it."""
     before = state(cluster, client)
-    with pytest.raises(error):
-        pipeline.run(COIN, tmp_path / "s.zarr", cluster=client, progress=interrupt_after(1, error))
+    interrupted(pipeline.run, COIN, tmp_path / "s.zarr", cluster=client, error=error)
     assert state(cluster, client) == before
     assert pipeline.run(COIN, tmp_path / "s.zarr", cluster=client).complete
     assert state(cluster, client) == before

@@ -26,18 +26,19 @@ from pipeline.faults import retried
 from pipeline.runs.verify import Verification, _check_all, verify
 from pipeline.store import health
 from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.creation import create_empty_store, grow_store
+from pipeline.store.creation import grow_store
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.layout.root import COPY
 from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
+from tests.pipeline.faults.file_operations import call_before, cut, flip
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     chunk_file,
     file_stamps,
+    interrupt_creation,
     make_study,
     pending,
     refusal,
@@ -290,30 +291,24 @@ def test_reading_passes_other_errors_through(store_copy):
 
 def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
     """The error of a worker names the store and the cause, which the driver does not repeat."""
-    read = LocalFiles._read
 
     def fail(files, key):
         if key.startswith("single/status/c/"):
             raise OSError(errno.EIO, "Input/output error")
-        return read(files, key)
 
-    monkeypatch.setattr(LocalFiles, "_read", fail)
+    call_before(monkeypatch, "_read", fail)
     monkeypatch.setitem(retried.__kwdefaults__, "waits", ())
     with unchanged(store_copy), pytest.raises(StoreAccessError) as caught:
         checked(ResultStore.open(store_copy), sample=0)
     assert str(caught.value) == f"cannot read the store {store_copy}: Input/output error; make it readable, and repeat"
 
 
-def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
+def test_invalid_arguments_are_rejected(store_copy, tmp_path):
     with pytest.raises(BadInputError, match="must be >= 0, got -1"):
         checked(store_copy, sample=-1)
-    path = tmp_path / "t.zarr"
-    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
-        crash_at(patch, 9, once=True)
-        with pytest.raises(CrashError):
-            create_empty_store(session, STUDY, {})
+    interrupt_creation(tmp_path / "t.zarr", STUDY)
     with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with"):
-        checked(path)
+        checked(tmp_path / "t.zarr")
 
 
 def test_repair_is_rejected_while_another_session_writes(store_copy):
