@@ -9,7 +9,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from measuring import SMALLEST, in_new_process
@@ -46,15 +45,10 @@ def run(name: str) -> tuple[float, float]:
         return seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
-def measured(action: Callable[[str], tuple[float, float]], name: str) -> tuple[float, float]:
-    """Return the result of `plan` or `run` in a new process, or in this one at the smallest size."""
-    return action(name) if SMALLEST else in_new_process((), action, name)
-
-
 def main() -> None:
     """Print one line per study."""
     for name in [word for word in sys.argv[1:] if word in STUDIES] or (["renyi-curves"] if SMALLEST else STUDIES):
-        pairs = [(measured(plan, name), measured(run, name)) for _ in range(ROUNDS)]
+        pairs = [[in_new_process((), action, name) for action in (plan, run)] for _ in range(ROUNDS)]
         planned, actual = (statistics.median(one[k][0] for one in pairs) for k in (0, 1))
         time_ratio, size_ratio = (statistics.median(p[k] / r[k] for p, r in pairs) for k in (0, 1))
         print(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from bench_tables import compare_with_reading, count_rows, peak_memory
+from bench_tables import TWO_WORKERS, compare_with_reading, count_rows, peak_memory
 from measuring import SMALLEST
 from scipy import stats
 
@@ -25,7 +25,6 @@ from mechanisms.regression.gram_priors import ConjugatePrior
 from mechanisms.regression.gram_release import NOISE_CODES, PublicBox, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import GRAM_METHODS, simulate_gram
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.regression import _join, _reduce_block
 
@@ -126,7 +125,7 @@ def compare_passes(n_rows: int) -> None:
         for start in range(0, n_rows, CHUNK):
             array[start : start + CHUNK] = np.random.default_rng(start).standard_normal((CHUNK, 5))
         box = PublicBox(names, (-3.0,) * 5, (3.0,) * 5)
-        with connect(Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})) as client:
+        with connect(TWO_WORKERS) as client:
             rows = open_table(f"{folder}/t.zarr", "y", names[:-1]).rows
             read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
             reduce = functools.partial(

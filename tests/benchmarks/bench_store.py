@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -196,8 +195,8 @@ def main() -> None:
     layouts = [word for word in words if word in N_SETTINGS] or list(N_SETTINGS)
     sizes = [int(word) for word in words if word not in N_SETTINGS] or ([240] if SMALLEST else [1_000, 10_000, 100_000])
     for layout in layouts:
-        apart = partial(in_new_process, ["pipeline.runs.run", "pipeline.runs.verify"], measure)
-        results = {size: (measure if SMALLEST else apart)(layout, size) for size in sizes}
+        preload = ["pipeline.runs.run", "pipeline.runs.verify"]
+        results = {size: in_new_process(preload, measure, layout, size) for size in sizes}
         print(f"{layout}: {N_SETTINGS[layout]} settings")
         print_steps(results)
 

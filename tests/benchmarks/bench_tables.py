@@ -29,6 +29,7 @@ from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.divided_rows import divide_rows
 
 CHUNK, PARTITIONS, ROUNDS = (1_000, 100, 1) if SMALLEST else (1_000_000, 1_000, 3)
+TWO_WORKERS = Profile("bench", kwargs={"processes": not SMALLEST, "n_workers": 2, "threads_per_worker": 1})
 COMPRESSORS = {"lz4": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")}
 if not SMALLEST:
     COMPRESSORS = {"zstd (Zarr's default)": "auto", **COMPRESSORS}
@@ -92,8 +93,7 @@ def main() -> None:
                 sys.exit(f"{30 * n_rows / 1e9:.1f} GB of disk are needed at {folder}, {free / 1e9:.1f} GB are free")
             size = write_table(Path(folder) / "t.zarr", n_rows, compressor)
             print(f"{name}: {n_rows:,} rows x 3 columns, {24 * n_rows / 1e9:.2f} GB, {size:.2f} GB on disk")
-            profile = Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})
-            with connect(profile) as client:
+            with connect(TWO_WORKERS) as client:
                 rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
                 read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
                 divide = functools.partial(divide_rows, [rows], partition, cluster=client)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import psutil
 from bench_scale import write_study
@@ -85,4 +86,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"} if SMALLEST else {}):
+        main()

@@ -49,7 +49,12 @@ def on_two_threads(call: Callable[[int], object], n: int) -> None:
 
 
 def in_new_process(preload: Sequence[str], call: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a call in a new process, a fork of one that has imported the modules in `preload`."""
+    """Return the result of a call in a new process, a fork of one that has imported the modules in `preload`.
+
+    At the smallest size, the call is made in this process.
+    """
+    if SMALLEST:
+        return call(*arguments)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     with ProcessPoolExecutor(1, mp_context=context) as pool:

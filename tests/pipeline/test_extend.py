@@ -42,7 +42,12 @@ def sorted_arrays(store, panel):
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},
             {"values": {"epsilon": [0.5], "scale": [1.0]}},
         ),
-        ("means", {"values": {**FEW, "algorithm": ["noisy"]}}, {"values": {"algorithm": ["chain", "noisy", "plain"]}}),
+        pytest.param(
+            "means",
+            {"values": {**FEW, "algorithm": ["noisy"]}},
+            {"values": {"algorithm": ["chain", "noisy", "plain"]}},
+            marks=pytest.mark.exhaustive,
+        ),
         (
             "faults",
             {"trials": 9, "values": {"n": [5], "algorithm": ["raises"]}},

@@ -57,6 +57,19 @@ def toy(tmp_path):
     return Path(shutil.copy(TOY_FILE, tmp_path / "mine.py"))
 
 
+@pytest.fixture(scope="module")
+def toy_stores(tmp_path_factory):
+    """Return a function of options that returns the path of a store of the toy file, which it computes once."""
+    stores = {}
+
+    def computed(**options):
+        if str(options) not in stores:
+            stores[str(options)] = run(TOY, tmp_path_factory.mktemp("stores") / "r.zarr", **options).url
+        return stores[str(options)]
+
+    return computed
+
+
 def lose(store, panel, *position, whole=False):
     """Make a block pending by deleting its status or, if `whole`, all variables of its trials."""
     measures = {measure.name: measure for measure in STUDY.panel(panel).measures if whole and measure.per_trial}
@@ -278,8 +291,8 @@ def test_another_spec_is_refused(store_copy, message, arguments):
         (r"contains study toy, got top", 'name="toy"', 'name="top"', True),
     ],
 )
-def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
-    path = run(str(toy), tmp_path / "r.zarr", panels=["means", "single"], trials=1).url
+def test_another_version_is_refused(tmp_path, toy, toy_stores, message, old, new, complete):
+    path = shutil.copytree(toy_stores(panels=["means", "single"], trials=1), tmp_path / "r.zarr")
     if not complete:
         lose(path, "single", 0, 0)
     edit(toy, old, new)
@@ -298,9 +311,10 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     ],
     ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
-def test_different_numbers_are_refused(tmp_path, toy, setting, old, new):
+def test_different_numbers_are_refused(tmp_path, toy, toy_stores, setting, old, new):
     """If the code changes without a new version, so that recomputed numbers differ, the run is refused."""
-    path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
+    options = {"panels": ["means"], "values": {"steps": [3], "epsilon": [1]}}
+    path = shutil.copytree(toy_stores(**options), tmp_path / "r.zarr")
     lose(path, "means", 1, 0, 0, 0, 2, 1)
     edit(toy, old, new)
     refused(
