@@ -3,8 +3,6 @@
 import ast
 import inspect
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +15,7 @@ import mechanisms
 import pipeline
 import studies
 from mechanisms.core.metadata import Registered
+from tests.pipeline.helpers import run_python
 
 PACKAGES = [mechanisms, pipeline, studies]
 every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -33,9 +32,9 @@ for shell.Completer.use_jedi in (False, True):
 """
 
 
-def run_python(code):
+def printed(code):
     """Return what a new interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -58,7 +57,7 @@ def test_dir_lists_the_exported_names_which_are_those_of_the_stub(package):
 @pytest.mark.slow
 def test_names_are_completed_in_ipython():
     """Completion by the interpreter's own objects and by static analysis gives the exported names."""
-    assert run_python(IPYTHON) == 2 * "posterior posterior_from_release\nrun\nSTUDIES\n"
+    assert printed(IPYTHON) == 2 * "posterior posterior_from_release\nrun\nSTUDIES\n"
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ import sys
 import {package.__name__}
 print({{"numpy", "scipy", "numba", "xarray", "zarr", "dask"}} & set(sys.modules))
 """
-    assert run_python(code) == "set()\n"
+    assert printed(code) == "set()\n"
 
 
 @pytest.mark.timing
@@ -88,7 +87,7 @@ start = time.process_time()
 import {package.__name__}
 print(time.process_time() - start)
 """
-    assert float(run_python(code)) <= 0.2
+    assert float(printed(code)) <= 0.2
 
 
 @every_package
@@ -169,4 +168,4 @@ for statement in {statements}:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0, statement
 """
-    run_python(code)
+    printed(code)

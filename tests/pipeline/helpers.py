@@ -161,6 +161,10 @@ def draw_uniforms(cell, streams):
     return streams.uniforms(1)[:, 0]
 
 
+def returns_data(data, setting, streams):
+    return {"x": data}
+
+
 def make_study(*methods, name="s", **panel):
     """Return a study of one panel `p`, by default with 8 trials of uniform data; methods may be plain functions."""
     methods = tuple(one if isinstance(one, Method) else Method(one.__name__, one) for one in methods)
@@ -193,6 +197,14 @@ def evaluate_all(study, panel_name, size=None):
             arrays["error"] = np.concatenate([o.error for o in outcomes])
             found[tuple(sorted(cell.items())), setting.label] = arrays
     return found
+
+
+def assert_contained(part, whole):
+    """Assert that results of `evaluate_all` are bit-identical in other results, which may have more cells."""
+    assert part
+    for key, arrays in part.items():
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(values, whole[key][name], err_msg=f"{key} {name}", strict=True)
 
 
 def evaluate_one(study, panel_name, method, trials, cell=0):

@@ -43,16 +43,20 @@ def test_layout_does_not_depend_on_the_machine(monkeypatch):
     assert [list(iterate_blocks(panel)) for panel in STUDY.panels] == before
 
 
-def test_counts_of_a_plan():
+def test_a_plan_counts_blocks_and_failures_of_the_pilot_and_writes_nothing(tmp_path, monkeypatch):
+    """The pilot of faults has one block of 8 trials in each of two cells."""
+    monkeypatch.chdir(tmp_path)
     plans = make_plan(STUDY)
-    assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks) for p in plans] == [
-        ("means", 2, 7, 6, 4),
-        ("faults", 2, 6, 12, 4),
-        ("table", 2, 2, 1, 2),
-        ("single", 1, 1, 5, 3),
+    assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks, p.failures) for p in plans] == [
+        ("means", 2, 7, 6, 4, 0),
+        ("faults", 2, 6, 12, 4, 2 * (3 + 2 + 8 + 2)),
+        ("table", 2, 2, 1, 2, 0),
+        ("single", 1, 1, 5, 3, 0),
     ]
     assert [p.n_piloted for p in plans] == [2, 2, 2, 1]
+    assert [bool(p.error) for p in plans] == [False, True, False, False]
     assert all(p.seconds > 0 for p in plans)
+    assert file_stamps(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,21 +74,6 @@ def test_size_is_close_to_that_of_the_files(tmp_path, panel, changes):
     store = compute_into(tmp_path / "s.zarr", study)
     sizes = [path.stat().st_size for path in Path(store.url).rglob("*") if path.is_file()]
     assert 1 / 1.3 <= sum(sizes) / plan.n_bytes <= 1.3
-
-
-def test_plan_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_plan(STUDY)
-    assert file_stamps(tmp_path) == {}
-
-
-def test_failures_of_the_pilot_are_counted():
-    """The failures in the pilot (one block of 8 trials in each of two cells) are counted."""
-    by_name = {plan.panel: plan for plan in make_plan(STUDY)}
-    assert by_name["faults"].failures == 2 * (3 + 2 + 8 + 2)
-    assert by_name["means"].failures == 0
-    assert by_name["faults"].error
-    assert by_name["means"].error == ""
 
 
 def test_expected_error_equals_that_of_the_pilot():
