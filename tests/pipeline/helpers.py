@@ -157,6 +157,10 @@ def refusal(*texts, error=BadInputError):
     assert "hush" not in message
 
 
+class OtherError(BaseException):
+    """An exception that is no Exception."""
+
+
 def draw_uniforms(cell, streams):
     return streams.uniforms(1)[:, 0]
 

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import socket
-import subprocess
 import sys
 import time
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.launch import ONE_THREAD, available_cores, launch_document, make_launch
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError
-from tests.pipeline.helpers import blas_threads, refusal
+from tests.pipeline.helpers import blas_threads, refusal, run_python
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -150,21 +149,16 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each(listening):
 
 SETS_LIMITS = """
 import sys
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.profiles import THREADS
 from pipeline.clusters.cluster import connect
-
-def blas_threads():
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-
-def set_two():
-    threadpool_limits(2)
+from tests.pipeline.helpers import blas_threads
 
 if sys.argv[1] == "the pipeline first":
     with one_thread():
         pass
-set_two()
+threadpool_limits(2)
 before = blas_threads()
 with connect(THREADS) as client:
     print(before, client.submit(blas_threads, pure=False).result(), end=" ")
@@ -176,9 +170,7 @@ print(blas_threads())
 @pytest.mark.parametrize("first", ["the pipeline first", "the user first"])
 def test_one_blas_thread_with_any_limit_of_the_user(first):
     """The limit to one BLAS thread overrides the program's own limit, which is restored afterwards."""
-    command = [sys.executable, "-c", SETS_LIMITS, first]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    before, inside, after = completed.stdout.split()
+    before, inside, after = run_python("-c", SETS_LIMITS, first, check=True).stdout.split()
     assert inside == "{1}"
     assert after == before
 

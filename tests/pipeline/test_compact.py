@@ -254,11 +254,6 @@ def test_copy_that_cannot_be_written_is_refused_without_changes(store_copy, tmp_
         compact(store_copy, tmp_path / destination)
 
 
-def test_missing_store_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match="no result store"):
-        compact(tmp_path / "nowhere.zarr", tmp_path / "compact.zarr")
-
-
 def test_store_in_use_is_rejected(store_copy, tmp_path):
     with Session.begin(str(store_copy), {}), pytest.raises(BusyStoreError, match="another session"):
         compact(store_copy, tmp_path / "compact.zarr")

@@ -144,12 +144,6 @@ def test_folder_name_may_contain_a_colon(tmp_path, monkeypatch, choice):
         load_profile(f"{folder}/absent.yaml:there")
 
 
-def test_profile_name_may_contain_a_colon(tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_text(yaml.safe_dump(profiles(**{"a:b": {"address": "tcp://h:1"}})))
-    assert load_profile(f"{path}:a:b").name == "a:b"
-
-
 def test_every_key(write):
     given = {
         "module": "dask_jobqueue",
@@ -176,6 +170,7 @@ def test_choice_of_a_profile(write):
     assert load_profile(f"{path}:a").name == "a"
     with refusal("unknown profile 'c'; allowed: a, b"):
         load_profile(f"{path}:c")
+    assert load_profile(write(profiles(**{"a:b": LOCAL})) + ":a:b").name == "a:b"
 
 
 @pytest.mark.parametrize(

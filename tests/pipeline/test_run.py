@@ -371,14 +371,6 @@ def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
     assert versions[1:] == ["99.0"] != versions[:1]
 
 
-def test_path_without_a_store_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    refused(tmp_path, "exists but is not a result store", lambda: run(STUDY, tmp_path))
-    refused(tmp_path, "exists but is not a result store", lambda: run(STUDY, tmp_path / "notes.txt"))
-    with pytest.raises(BadInputError, match="no result store at"):
-        resume(tmp_path / "absent")
-
-
 def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
     path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
     refused(path, "has no reference to its study; name the study with --study", lambda: resume(path))

@@ -42,6 +42,11 @@ def url(tmp_path):
     return str(tmp_path / "s.zarr")
 
 
+@pytest.fixture(params=["folder", "memory"])
+def any_url(request, url, memory_url):
+    return url if request.param == "folder" else memory_url
+
+
 @pytest.fixture
 def short_lease(monkeypatch):
     """Let sessions of other machines expire after half a second without a heartbeat."""
@@ -60,14 +65,15 @@ def as_of_another_machine(url, number=1):
         file.write(seal(record))
 
 
-def test_second_session_is_rejected_until_the_first_ends(url):
-    with Session.begin(url, {"profile": "a"}) as first:
-        with pytest.raises(BusyStoreError, match=rf"written by another session \(.*process {os.getpid()}"):
-            Session.begin(url, {})
+def test_second_session_is_rejected_until_the_first_ends(any_url):
+    with Session.begin(any_url, {"profile": "a"}) as first:
+        for begin in (lambda: Session.begin(any_url, {}), lambda: pipeline.run(SMALL, any_url)):
+            with pytest.raises(BusyStoreError, match=rf"is being written by another session \(.*process {os.getpid()}"):
+                begin()
         assert issubclass(BusyStoreError, BadInputError)
-    with Session.begin(url, {}) as second:
+    with Session.begin(any_url, {}) as second:
         assert (first.id[:6], second.id[:6]) == ("000001", "000002")
-    records = sessions_of(LocalFiles(url))
+    records = sessions_of(open_files(any_url))
     assert [record["profile"] for record in records if "profile" in record] == ["a"]
     assert all("ended" in record for record in records)
 
@@ -318,22 +324,22 @@ def test_extension_is_rejected_while_a_session_is_active(url):
 
 
 @pytest.mark.slow
-def test_a_session_notices_that_another_process_has_ended_it(url):
-    session = Session.begin(url, {"submission": "x"})
+def test_a_session_notices_that_another_process_has_ended_it(any_url):
+    session = Session.begin(any_url, {"submission": "x"})
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
-        Session.begin(url, {})
+        Session.begin(any_url, {})
     session.require_active()
-    assert not end_session(url, "000000-another", {})  # ending a superseded session does not end its successor
-    assert end_session(url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert not end_session(url, session.id, {})
+    assert not end_session(any_url, "000000-another", {})  # ending a superseded session does not end its successor
+    assert end_session(any_url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
+    assert not end_session(any_url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.update({"unmet": "x"})
     session._heart.join(10)
     with pytest.raises(SessionSupersededError):
         session.require_active()
     session.end({"finished": "2026-01-01T00:00:00Z"})
-    assert sessions_of(open_files(url))[0].keys() & {"cancelled", "finished"} == {"cancelled"}
-    Session.begin(url, {}).end()
+    assert sessions_of(open_files(any_url))[0].keys() & {"cancelled", "finished"} == {"cancelled"}
+    Session.begin(any_url, {}).end()
     with pytest.raises(SessionSupersededError):
         session.files.put("k", b"x")
 

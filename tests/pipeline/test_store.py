@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from pipeline import open_results, run
+from pipeline import cancel, compact, open_results, resume, run
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
@@ -619,10 +619,11 @@ def test_missing_store_is_reported(tmp_path):
     (tmp_path / STATE).mkdir()  # state after a crash before the copy of the root is written
     (tmp_path / STATE / "notes").write_text("")
     assert not ResultStore.exists(tmp_path)
-    with pytest.raises(BadInputError, match=f"no result store at {tmp_path}; run a study with --store"):
-        ResultStore.open(tmp_path)
-    with pytest.raises(BadInputError, match="no result store at absent; run a study with --store absent first"):
-        ResultStore.open("absent")
+    for read in (ResultStore.open, resume, cancel, lambda path: compact(path, tmp_path / "copy.zarr")):
+        with refusal(f"no result store at {tmp_path}; run a study with --store"):
+            read(tmp_path)
+        with refusal("no result store at absent; run a study with --store absent first"):
+            read("absent")
 
 
 def store_of_format_1(path):
@@ -649,7 +650,7 @@ def test_other_files_are_rejected(tmp_path, kind):
     OTHERS[kind](path)
     if kind == "store of format 1":
         texts = ["has format 1, and this version reads formats 5 to 8", "rerun the study with another --store path"]
-    for attempt in (ResultStore.exists, ResultStore.open, open_results):
+    for attempt in (ResultStore.exists, ResultStore.open, open_results, partial(run, STUDY)):
         with unchanged(tmp_path), refusal(*texts):
             attempt(path)
 
