@@ -108,8 +108,8 @@ def test_all_references_to_a_study_give_the_same_store(local_store, tmp_path, st
     assert_equal_arrays(store.url, local_store)
 
 
-def test_provenance(tmp_path):
-    store = run(TOY, tmp_path / "r.zarr", panels=["single"])
+def test_a_store_records_its_provenance_by_which_its_study_is_found(tmp_path):
+    store = run(TOY, tmp_path / "r.zarr", trials=2, panels=["single"])
     (session,) = store.sessions
     assert session["profile"] == "threads"
     assert session["started"] <= session["finished"]
@@ -117,6 +117,9 @@ def test_provenance(tmp_path):
     assert session["cpu_features"]
     assert store.attributes["study_reference"] == TOY
     assert ResultStore.open(store.url).attributes == store.attributes
+    source, study = study_of(ResultStore.open(store.url))
+    assert source == find_study(TOY, {})
+    assert study.spec() == STUDY.configure(trials=2, panels=["single"]).spec()
 
 
 def test_configured_run(tmp_path):
@@ -375,13 +378,6 @@ def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
     path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
     refused(path, "has no reference to its study; name the study with --study", lambda: resume(path))
     assert resume(path, study=STUDY).url == path
-
-
-def test_a_study_is_found_by_its_store(tmp_path):
-    store = run(TOY, tmp_path / "r.zarr", trials=2, panels=["single"])
-    source, study = study_of(ResultStore.open(store.url))
-    assert source == find_study(TOY, {})
-    assert study.spec() == STUDY.configure(trials=2, panels=["single"]).spec()
 
 
 # Single trials

@@ -25,6 +25,7 @@ from pipeline.execution import execute
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
+from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupted, panel_of, refusal
 from tests.pipeline.toy import STUDY, coin
 
@@ -475,9 +476,7 @@ def test_a_submission_to_a_client_of_a_scheduler(cluster, tmp_path):
         submission = pipeline.submit(COIN, tmp_path / "s.zarr", cluster=client)
         assert (submission.address, submission.cluster) == (client.scheduler.address, "")
         assert submission.is_running(client) in (True, False)
-        deadline = time.monotonic() + 60
-        while "finished" not in ResultStore.open(tmp_path / "s.zarr").sessions[-1] and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: "finished" in ResultStore.open(tmp_path / "s.zarr").sessions[-1])
         with pytest.raises(BadInputError, match="no submission is open"):
             pipeline.cancel(tmp_path / "s.zarr", cluster=client)
         with (
