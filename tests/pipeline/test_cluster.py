@@ -255,23 +255,29 @@ def test_no_worker_joins(monkeypatch):
 @pytest.mark.parametrize(
     ("hint", "profile"),
     [
-        ("check the queue with squeue", "slurm"),
-        ("check the queue with bjobs", "lsf"),
-        ("check the queue with qstat", "sge"),
-        pytest.param("kubectl get pods", "kubernetes", marks=pytest.mark.slow),
-        ("remote_python", "ssh"),
+        ("check the queue with squeue", f"{SHIPPED}:slurm"),
+        ("check the queue with bjobs", f"{SHIPPED}:lsf"),
+        ("check the queue with qstat", f"{SHIPPED}:sge"),
+        pytest.param("kubectl get pods", f"{SHIPPED}:kubernetes", marks=pytest.mark.slow),
+        ("remote_python", f"{SHIPPED}:ssh"),
+        # the keys of a profile are secret, and other machines have other files
+        (
+            "start one with: dask worker tls://h:1 --tls-ca-file CA.pem --tls-cert CERTIFICATE.pem --tls-key KEY.pem",
+            Profile("a", address="tls://h:1"),
+        ),
+        ("start one with: dask worker tcp://h:1", Profile("a", address="tcp://h:1")),
+        # words are quoted as for a shell
+        ("start one with: dask worker 'tcp://h$x:1'", Profile("a", address="tcp://h$x:1")),
+        (
+            "the script with: dpstudies cluster check 'my jobs' --no-connect",
+            Profile("my jobs", "dask_jobqueue", "SLURMCluster", kwargs={"cores": 1, "memory": "1GB"}),
+        ),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_advice_about_clusters_without_workers(hint, profile):
-    assert hint in pipeline.clusters.cluster._hint(load_profile(f"{SHIPPED}:{profile}"))
-
-
-def test_commands_for_an_address_with_tls_have_its_options():
-    """The commands name no file of the profile, since its keys are secret, and other machines have others."""
-    tls = "--tls-ca-file CA.pem --tls-cert CERTIFICATE.pem --tls-key KEY.pem"
-    hint = pipeline.clusters.cluster._hint
-    assert hint(Profile("a", address="tls://h:1")) == f"start one with: dask worker tls://h:1 {tls}"
-    assert hint(Profile("a", address="tcp://h:1")) == "start one with: dask worker tcp://h:1"
+    advice = pipeline.clusters.cluster._hint(load_profile(profile) if isinstance(profile, str) else profile)
+    assert advice == hint if hint.startswith("start one") else hint in advice
 
 
 class RigidCluster(LocalCluster):

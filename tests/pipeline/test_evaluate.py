@@ -24,21 +24,7 @@ from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
 from pipeline.store.codec.error_texts import cause_of, without_rerun
-from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.read import read_outcome
-from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.states import COMMITTED, STALE, block_states
-from tests.pipeline.helpers import (
-    assert_contained,
-    compute_into,
-    evaluate_all,
-    evaluate_one,
-    make_study,
-    panel_of,
-    pending,
-    returns_data,
-    writing,
-)
+from tests.pipeline.helpers import assert_contained, evaluate_all, evaluate_one, make_study, returns_data
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -619,21 +605,6 @@ def test_one_failing_trial_needs_few_calls(trial):
     outcome, calls = evaluate_counted(lambda one: one == trial, 1000, budget=100)
     assert np.flatnonzero(outcome.status == FAILED).tolist() == [trial]
     assert len(calls) <= 2 * 10 + 2  # calls for both halves at each of log2(1000) levels
-
-
-def test_block_with_untried_trials_stays_pending(tmp_path):
-    panel = STUDY.panel("faults")
-    path = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults")).url
-    block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
-    position = next(k for k, one in enumerate(panel.settings()) if one == setting)
-    assert not pending(ResultStore.open(path), panel).any()
-    with writing(path) as store:
-        for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
-            with BlockWriter(store).commit([Planned(panel, block, [setting], [setting])]) as commit:
-                commit.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
-            assert read_outcome(store, panel, block, setting).status.tolist() == expected
-            assert block_states(store, panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
-            assert pending(store, panel).sum() == (budget is not None)
 
 
 def test_budget_is_per_setting():

@@ -592,6 +592,22 @@ def test_pending_blocks_of_an_empty_and_a_complete_store(template, complete_stor
         assert not pending(ResultStore.open(complete_store), panel).any()
 
 
+def test_block_with_untried_trials_stays_pending(store_copy):
+    """A block whose evaluation spent its budget of failures is computed again."""
+    block, settings = Block("faults", 0, range(8)), FAULTS.settings()
+    position = next(k for k, setting in enumerate(settings) if setting.method.name == "always")
+    setting = settings[position]
+    with writing(store_copy) as store:
+        assert not pending(store, FAULTS).any()
+        for budget, n_tried in ((3, 3), (None, 8)):
+            with BlockWriter(store).commit([Planned(FAULTS, block, [setting], [setting])]) as commit:
+                commit.write(FAULTS, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
+            statuses = [Status.FAILED] * n_tried + [Status.PENDING] * (8 - n_tried)
+            assert read_outcome(store, FAULTS, block, setting).status.tolist() == statuses
+            assert block_states(store, FAULTS)[0, 0, position] == (COMMITTED if budget is None else STALE)
+            assert pending(store, FAULTS).sum() == (budget is not None)
+
+
 def test_blocks_without_status_are_pending(store_copy):
     lost = {
         "means": {(1, 0, 0, 1, 1, 0): (1, 0, 1), (0, 0, 1, 1, 2, 1): (0, 1, 6), (1, 0, 1, 0, 0, 1): (1, 1, 0)},

@@ -251,16 +251,13 @@ def test_uniforms_are_uniform():
         assert_mean_within(draws[:, 0] * 1.05, 0.5)
 
 
-def test_streams_of_trials_are_independent():
-    """The first draws of 20,000 consecutive trials are uniform, and neighbouring trials are not correlated."""
-    first = np.array([rng.random() for rng in streams(range(20_000)).generators()])
-    assert stats.kstest(first, "uniform").pvalue > 1e-6
-    assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
-
-
-def test_streams_of_cells_are_independent():
-    """The draws of trial 0 in 5,000 consecutive cells are uniform, and neighbouring cells are not correlated."""
-    first = np.array([streams(values={"n": n}).uniforms(1)[0, 0] for n in range(5_000)])
+@pytest.mark.parametrize("of", ["trials", "cells"])
+def test_streams_of_trials_and_of_cells_are_independent(of):
+    """First draws of consecutive trials, or cells, are uniform, and those of neighbours are not correlated."""
+    if of == "trials":
+        first = np.array([rng.random() for rng in streams(range(20_000)).generators()])
+    else:
+        first = np.array([streams(values={"n": n}).uniforms(1)[0, 0] for n in range(5_000)])
     assert stats.kstest(first, "uniform").pvalue > 1e-6
     assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
 

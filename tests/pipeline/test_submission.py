@@ -145,12 +145,6 @@ def one_thread_cluster(lab):
         yield cluster
 
 
-def test_the_driver_leaves_the_only_thread_to_blocks(one_thread_cluster):
-    submit()
-    release()
-    assert "finished" in last_session()
-
-
 def test_a_second_session_is_refused_while_the_driver_runs(lab):
     submission = submit()
     before = stamps()

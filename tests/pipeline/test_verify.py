@@ -313,30 +313,22 @@ def test_repair_is_rejected_while_another_session_writes(store_copy):
         assert len(checked(store_copy, sample=0).problems) == 1
 
 
-def become_folder(path):
-    path.unlink()
+def make_folder(path):
     path.mkdir()
     (path / "inside").touch()
-
-
-def become_loop(path):
-    path.unlink()
-    path.symlink_to(path)
-
-
-def become_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
 
 
 @pytest.mark.slow
 def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_path):
     """Folders, link loops and pipes in place of chunks are reported; a repair and a resume restore the values."""
     for k, (panel, name, position) in enumerate(CHUNKS):
-        (become_folder, become_loop, become_pipe)[k % 3](chunk_file(store_copy, panel, name, *position))
+        chunk = chunk_file(store_copy, panel, name, *position)
+        chunk.unlink()
+        (make_folder, lambda path: path.symlink_to(path), os.mkfifo)[k % 3](chunk)
     record = Path(store_copy, SESSIONS, "000001.json")
     shutil.copy(record, tmp_path / "record.json")
-    become_folder(record)
+    record.unlink()
+    make_folder(record)
     before = sorted(Path(store_copy).rglob("*"))
     found = checked(store_copy, sample=0)
     assert {problem.variable for problem in found.problems} >= {name for _, name, _ in CHUNKS} | {"session 000001.json"}
