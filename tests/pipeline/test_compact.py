@@ -164,11 +164,10 @@ def test_shards_are_read_once_by_a_reader_of_one_block_after_the_other(complete_
     [
         (lambda content: bytes([content[0] ^ 1]) + content[1:], 1),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), 3),
-        (lambda content: content[:-3], 3),
-        (lambda content: b"", 3),
         (None, 3),
+        *(pytest.param(lambda content, n=n: content[:n], 3, marks=pytest.mark.exhaustive) for n in (-3, 0)),
     ],
-    ids=["chunk", "index", "cut", "empty", "missing"],
+    ids=["chunk", "index", "missing", "cut", "empty"],
 )
 def test_verification_finds_damaged_shards(altered, damage, n_problems):
     file = chunk_file(altered, "single", "heads", 0, 0)

@@ -149,7 +149,7 @@ def failing_reads(monkeypatch, number, part, times):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [errno.ESTALE, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.ESTALE, pytest.param(errno.EMFILE, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
 def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
     failing_reads(monkeypatch, number, part, times=1)

@@ -533,7 +533,7 @@ def test_crash_test_detects_kept_status_of_retried_block(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [0, 1, 3], ids=["plain", "noisy", "chain"])
+@pytest.mark.parametrize("k", [0, pytest.param(1, marks=pytest.mark.exhaustive), 3])  # plain, noisy and chain
 def test_unused_method_factors_are_written_at_all_values(template, k):
     """A block of one setting is written at all values of the factors that its method does not use, and there only."""
     setting = MEANS.settings()[k]
