@@ -38,7 +38,6 @@ from tests.pipeline.helpers import (
     interrupted,
     make_study,
     note_works,
-    panel_of,
     pending,
     read_arrays,
     refusal,
@@ -372,12 +371,6 @@ def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
     assert resume(store.url).url == store.url
     versions = [session["versions"]["dpstudies"] for session in ResultStore.open(store.url).sessions]
     assert versions[1:] == ["99.0"] != versions[:1]
-
-
-def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
-    path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
-    refused(path, "has no reference to its study; name the study with --study", lambda: resume(path))
-    assert resume(path, study=STUDY).url == path
 
 
 # Single trials
