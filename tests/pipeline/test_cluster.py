@@ -356,18 +356,6 @@ def test_no_scheduler_answers(monkeypatch):
     [
         ("the cluster of profile a did not start", Profile("a", kwargs={"host": "no-such-host.invalid"})),
         ("no scheduler responds at nonsense://1", Profile("a", address="nonsense://1")),
-        (
-            "security: unknown key 'tls_client_certificate'; did you mean tls_client_cert",
-            Profile("a", address="tls://127.0.0.1:1", security={"tls_client_certificate": "a.pem"}),
-        ),
-        (
-            "tls_ca_file must be a file in PEM format; no file exists at 'ca.pem'",
-            Profile("a", address="tls://127.0.0.1:1", security={"tls_ca_file": "ca.pem"}),
-        ),
-        (
-            "tls_client_key must be a file in PEM format; no file exists at '***'",
-            Profile("a", address="tls://127.0.0.1:1", security={"tls_client_key": "me.key"}),
-        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
