@@ -114,11 +114,6 @@ def test_error_of_a_ragged_measure_ignores_padding():
     assert 0.01 < plan.mcse["x"] < 0.05
 
 
-def test_deterministic_panels_have_no_error():
-    (plan,) = make_plan(panel_of(STUDY, "table"))
-    assert plan.mcse == {}
-
-
 class Clock:
     """Fake clock, which only the study advances."""
 
@@ -203,12 +198,11 @@ def test_the_pilot_spreads_over_the_cells(n_cells):
     assert min(n_cells, 50) <= len(first) <= 51
 
 
-def test_plan_with_settings_that_do_not_apply():
-    """A plan in which no setting applies has no expected error and no failures."""
-    study = replace(
-        STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("algorithm", ["chain"]),)
-    )
-    (plan,) = make_plan(study)
+@pytest.mark.parametrize(
+    "panel", [TABLE, MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("algorithm", ["chain"])]
+)
+def test_plan_of_a_panel_without_trials_or_applicable_settings_has_no_error_and_no_failures(panel):
+    (plan,) = make_plan(replace(STUDY, panels=(panel,)))
     assert plan.mcse == {}
     assert plan.failures == 0
 
