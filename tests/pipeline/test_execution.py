@@ -31,15 +31,12 @@ from tests.pipeline.helpers import (
     assert_equal_arrays,
     count_status,
     make_study,
-    panel_of,
     pending,
     refusal,
     unchanged,
     write_study_file,
 )
-from tests.pipeline.toy import STUDY
-
-SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
+from tests.pipeline.toy import SMALL, STUDY
 
 
 @pytest.fixture(scope="module")

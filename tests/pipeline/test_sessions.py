@@ -68,7 +68,7 @@ def as_of_another_machine(url, number=1):
 
 def test_second_session_is_rejected_until_the_first_ends(any_url):
     with Session.begin(any_url, {"profile": "a"}) as first:
-        for begin in (lambda: Session.begin(any_url, {}), lambda: pipeline.run(SMALL, any_url)):
+        for begin in (lambda: Session.begin(any_url, {}), lambda: pipeline.run(STUDY, any_url)):
             with pytest.raises(BusyStoreError, match=rf"is being written by another session \(.*process {os.getpid()}"):
                 begin()
         assert issubclass(BusyStoreError, BadInputError)

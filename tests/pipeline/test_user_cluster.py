@@ -27,10 +27,9 @@ from pipeline.store.result_store import ResultStore
 from pipeline.tables.tables import reduce_rows
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, count_status, interrupted, panel_of, refusal
-from tests.pipeline.toy import STUDY, coin
+from tests.pipeline.toy import COIN, STUDY, coin
 
 OPTIONS = {"processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-COIN = panel_of(STUDY, "single", trials=8, block_trials=1)
 
 
 @pytest.fixture(scope="module")
