@@ -29,7 +29,7 @@ def read_frame(path: str, **options: Any) -> pd.DataFrame:
     try:  # the first rows must have equal length, or pandas would use unnamed fields as row names
         head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
         names = head.iloc[0].tolist()
-        frame = pd.read_csv(path, low_memory=False, skipinitialspace=True, **options)
+        frame = pd.read_csv(path, skipinitialspace=True, **options)
     except Exception as error:
         reason = unreadable_reason(error)
         if isinstance(error, pd.errors.ParserError | pd.errors.EmptyDataError):
@@ -43,4 +43,16 @@ def read_frame(path: str, **options: Any) -> pd.DataFrame:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}")
+    return frame
+
+
+def read_texts(path: str) -> pd.DataFrame:
+    """Return the columns of a CSV file as texts, and refuse rows with fewer fields than names, as in a file cut off."""
+    frame = read_frame(path, dtype=str, keep_default_na=False, engine="python")  # the C engine fills rows with ""
+    is_short = frame.isna().any(axis=1).to_numpy()
+    if is_short.any():
+        raise BadInputError(
+            f"{path}: every row must have {frame.shape[1]} fields, got fewer in data row {int(is_short.argmax()) + 1}; "
+            "complete the row, with commas for blank fields"
+        )
     return frame

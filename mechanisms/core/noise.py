@@ -38,6 +38,8 @@ from mechanisms.core.jit import kernel
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouring
 from mechanisms.core.privacy_parameters import validate_epsilon, validate_sensitivity
 
+_SMALLEST = 5e-324  # the smallest positive number: no loss is rounded to 0
+
 
 @dataclass(frozen=True)
 class RoundedShape:
@@ -217,8 +219,8 @@ class Noise:
         """
         loss = validate_sensitivity(sensitivity) / self.scale
         if self.is_pure:
-            return Guarantee(loss, relation=relation)
-        return ConcentratedGuarantee(0.5 * loss * loss, relation)
+            return Guarantee(max(loss, _SMALLEST), relation=relation)
+        return ConcentratedGuarantee(max(0.5 * loss * loss, _SMALLEST), relation)
 
 
 @dataclass(frozen=True)

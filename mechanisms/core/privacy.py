@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from mechanisms.core.arguments import is_real, validate_positive
-from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon, validate_order
+from mechanisms.core.privacy_parameters import format_loss, validate_delta, validate_epsilon, validate_order
 
 
 class Neighbouring(Enum):
@@ -102,7 +102,8 @@ class Guarantee(_Stated):
         return self.delta == 0
 
     def __str__(self) -> str:
-        return self._qualified(f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP")
+        epsilon = format_loss(self.epsilon)
+        return self._qualified(f"{epsilon}-DP" if self.is_pure else f"({epsilon}, {format_loss(self.delta)})-DP")
 
 
 def _is_zero(value: object) -> bool:
@@ -168,7 +169,7 @@ class RenyiGuarantee(_Stated):
         self._store(order=validate_order(self.order), epsilon=validate_epsilon(self.epsilon))
 
     def __str__(self) -> str:
-        return self._qualified(f"({self.order:g}, {self.epsilon:g})-RDP")
+        return self._qualified(f"({self.order:g}, {format_loss(self.epsilon)})-RDP")
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class ConcentratedGuarantee(_Stated):
         return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
 
     def __str__(self) -> str:
-        return self._qualified(f"{self.rho:g}-zCDP")
+        return self._qualified(f"{format_loss(self.rho)}-zCDP")
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ class GaussianGuarantee(_Stated):
         return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
 
     def __str__(self) -> str:
-        return self._qualified(f"{self.mu:g}-GDP")
+        return self._qualified(f"{format_loss(self.mu)}-GDP")
 
 
 def require_proved(guarantee: Any, allow_conjectured: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from mechanisms.core.arguments import validate_integer, validate_number, validate_positive
 
@@ -42,6 +43,43 @@ def validate_delta(delta: float | None) -> float:
         return delta
     advice = "choose a value well below 1/n, such as 1e-8"
     return validate_number("delta", delta, "in (0, 1)", lambda value: 0.0 < value < 1.0, advice)
+
+
+def add_losses(*losses: float | Decimal) -> float:
+    """Return the sum of privacy losses as decimal numbers, as in ledgers, rounded up to a float.
+
+    >>> add_losses(0.1, 0.1, 0.1), add_losses(1.0, 1e-17)
+    (0.3, 1.0000000000000002)
+    """
+    total = sum(map(_decimal, losses), Decimal())
+    rounded = float(total)
+    return rounded if Decimal(repr(rounded)) >= total else math.nextafter(rounded, math.inf)
+
+
+def format_loss(loss: float | Decimal) -> str:
+    """Return a privacy loss as text of at most six digits, rounded up.
+
+    >>> format_loss(1.0), format_loss(1 / 3), format_loss(1.0000049)
+    ('1', '0.333334', '1.00001')
+    """
+    return _rounded(loss, ROUND_CEILING)
+
+
+def format_rest(rest: float | Decimal) -> str:
+    """Return the rest of a budget as text of at most six digits, rounded down.
+
+    >>> format_rest(0.12345678)
+    '0.123456'
+    """
+    return _rounded(rest, ROUND_FLOOR)
+
+
+def _rounded(number: float | Decimal, rounding: str) -> str:
+    return f"{float(Context(prec=6, rounding=rounding).plus(_decimal(number))):g}"
+
+
+def _decimal(number: float | Decimal) -> Decimal:
+    return number if isinstance(number, Decimal) else Decimal(repr(float(number)))
 
 
 def describe_large_delta(delta: float, n: int | None = None) -> str:

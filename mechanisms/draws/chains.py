@@ -79,8 +79,8 @@ def private_chain(
     >>> for name in GLM_CHAINS:
     ...     chain = private_chain(name, n=2784, d=9, beta=0.001, epsilon=1.0, delta=1e-6)
     ...     print(name, chain.n_steps, chain.guarantee)
-    langevin-last 477 0.236704-GDP
-    langevin 20 0.236704-GDP
-    penalty 20 0.236704-GDP
+    langevin-last 477 0.236705-GDP
+    langevin 20 0.236705-GDP
+    penalty 20 0.236705-GDP
     """
     return find_entry(GLM_CHAINS, name).plan(n, d, beta, epsilon, delta, norm_bound)

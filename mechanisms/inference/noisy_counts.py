@@ -37,12 +37,15 @@ from mechanisms.inference.release_model import is_unlikely
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.tables import Prior, TablePosterior, Theta, dirichlet_multinomial, negative_binomial, table_posterior
 from mechanisms.tables.likelihoods import Seen, Suppressed
+from mechanisms.tables.posterior import redraw_underflowed
 from mechanisms.tables.tree import k_norm_constant
 
 _DRAWS = 4, 5_000  # numbers of chains and of independent draws per chain
 _PAIRS = 1 << 17  # largest number of pairs of a count and the total with which θ is not drawn if n is unknown
 _VAGUE = 1e10  # mean over shape of the prior of counts if n is unknown
 _FAR = 1e6  # largest distance of a value from the possible counts, in scales of pure noise
+
+_SMALLEST = float(np.finfo(np.float64).tiny)
 
 Measurement: TypeAlias = tuple[int, float, Noise | Exact, Seen]  # (node, value, noise, format); node k is the total
 
@@ -134,9 +137,7 @@ class NoisyCounts:
         published = [*zip(range(y.size), y.ravel().tolist(), noises, formats, strict=True), *map(_further, self.more)]
         object.__setattr__(self, "measured", tuple(self._measure(*entries) for entries in published))
         object.__setattr__(self, "_log_constant", log_constant)
-        with_value = {
-            node for node, value, _, form in self.measured if isinstance(form, Suppressed) or not np.isnan(value)
-        }
+        with_value = {node for node, _ in self._published()}
         if n is None and exposure is None and self.k not in with_value and len(with_value) < self.k:
             rule = "n must be given unless all counts or their total have values"
             raise ValueError(f"{rule}, got None; pass n or the total")
@@ -165,14 +166,19 @@ class NoisyCounts:
     def guarantee(self) -> Guarantee | ConcentratedGuarantee | None:
         """Guarantee of all values together, ε-DP or ρ-zCDP; None if a value has no noise.
 
+        A public n is not part of it: under addition or removal, n has no guarantee.
         One record changes one count by one under addition or removal, and two under replacement; for Poisson counts,
         it may also be replaced by one that is not counted. Losses of pure and of Gaussian noise are bounded separately.
         """
         losses = np.zeros((2, self.k + 1))
-        for node, _, noise, _ in self.measured:
+        for node, noise in self._published():
             if isinstance(noise, Exact):
                 return None
-            losses[int(not noise.is_pure), node] += noise.scale ** -float(noise.power) / noise.power
+            of_value = noise.guarantee(1.0)
+            if isinstance(of_value, Guarantee):
+                losses[0, node] += of_value.epsilon
+            else:
+                losses[1, node] += of_value.rho
         of_total, largest = losses[:, -1], -np.sort(-losses[:, :-1], axis=1)[:, :2]
         one_count, two_counts = largest[:, 0] + of_total, largest.sum(axis=1)
         if self.relation is Neighbouring.ADD_OR_REMOVE_ONE:
@@ -181,9 +187,17 @@ class NoisyCounts:
             epsilon, rho = np.maximum(one_count, two_counts)
         else:
             epsilon, rho = two_counts
-        if rho == 0.0:
+        if not losses[1].any():
             return Guarantee(float(epsilon), relation=self.relation)
         return ConcentratedGuarantee(float(rho + 0.5 * epsilon**2), relation=self.relation)
+
+    def _published(self) -> list[tuple[int, Noise | Exact]]:
+        """Return the node and the noise of each value that was published, if only as suppressed."""
+        return [
+            (node, noise)
+            for node, value, noise, form in self.measured
+            if isinstance(form, Suppressed) or not np.isnan(value)
+        ]
 
     def is_surprising(self, y: ArrayLike | None = None) -> bool:
         """Return True if a value is so far outside the possible counts that the noise hardly explains it.
@@ -272,9 +286,6 @@ class NoisyCounts:
         if number.ndim > 0 or np.isinf(number):
             rule = "value in more must be one finite number, or NaN"
             raise ValueError(f"{rule}, got {describe(number)} for node {node!r}; pass one number per node")
-        if isinstance(noise, Noise) and noise.power == 1 and form in ("value", "clipped"):
-            reach = np.floor(_FAR * noise.scale)  # further away, the likelihood depends on rounding alone
-            number = np.clip(number, -reach, np.inf if self.n is None else self.n + reach)
         return int(index), float(number), noise, form
 
     def _rates(self, shape: float, rate: float) -> tuple[Posterior, TablePosterior]:
@@ -294,7 +305,8 @@ class NoisyCounts:
             sizes = [table.pmf(node)[0].size for node in range(table.parents.size)]
             if sizes[int(np.flatnonzero(table.parents < 0)[0])] * sum(sizes) > _PAIRS:
                 assert rng is not None
-                draws = rng.standard_gamma(np.array(alpha) + table.sample(rng, _DRAWS[0] * _DRAWS[1])[:, : self.k])
+                shapes = np.array(alpha) + table.sample(rng, _DRAWS[0] * _DRAWS[1])[:, : self.k]
+                draws = redraw_underflowed(rng, rng.standard_gamma(shapes), shapes)
                 shares = (draws / draws.sum(axis=1, keepdims=True)).reshape(*_DRAWS, self.k)
                 return DrawnPosterior(shares[..., 0] if self.is_scalar else shares), table
         theta = Theta(table, np.arange(self.k))
@@ -311,15 +323,21 @@ def solve_counts(
     values, parents = np.full(k + 1, np.nan).tolist(), [*([k] * k), -1]
     noises: list[Noise | Exact | None] = [None] * (k + 1)
     formats: list[Seen] = ["value"] * (k + 1)
-    top = list(range(k + 1))
-    for node, value, noise, form in measured:
+    top, log_constant = list(range(k + 1)), 0.0
+    for node, published, noise, form in measured:
+        value = published
+        if isinstance(noise, Noise) and noise.power == 1 and form in ("value", "clipped"):
+            reach = np.floor(_FAR * noise.scale)  # further away, the likelihood has the same shape, but for rounding
+            value = float(np.clip(published, -reach, np.inf if n is None else n + reach))
+            log_constant -= np.nan_to_num(abs(published - value)) / noise.scale
         if noises[node] is None:
             values[node], noises[node], formats[node] = value, noise, form
         else:
             parents.append(parents[top[node]])
             parents[top[node]] = top[node] = len(values)
             values, noises, formats = [*values, value], [*noises, noise], [*formats, form]
-    return table_posterior(values, noises, parents, prior, n=n, seen=formats)
+    table = table_posterior(values, noises, parents, prior, n=n, seen=formats)
+    return replace(table, log_marginal_likelihood=table.log_marginal_likelihood + log_constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,10 +370,7 @@ class Rates(Posterior):
         for j, rate in enumerate(self.rate):
             shapes = self.shape + self.table.pmf(j)[0][[0, -1]]
             low, high = (special.gammaincinv(shape, p.ravel()) / rate for shape in shapes)
-            columns.append([
-                optimize.brentq(lambda x, q=q, j=j: self._cdf(j, x) - q, 0.999 * a, 1.001 * b, xtol=1e-300, rtol=1e-13)
-                for q, a, b in zip(p.ravel(), low, high, strict=True)
-            ])  # fmt: skip
+            columns.append([self._quantile(j, *limits) for limits in zip(p.ravel(), low, high, strict=True)])
         return self._shaped(np.moveaxis(np.reshape(columns, (self.rate.size, *p.shape)), 0, -1))
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
@@ -367,6 +382,14 @@ class Rates(Posterior):
         counts, weights = self.table.pmf(j)
         x = self.rate[j] * np.maximum(theta, 0.0)
         return weighted_sum(special.gammainc(self.shape + counts, np.asarray(x)[..., None]), weights)
+
+    def _quantile(self, j: int, probability: float, low: float, high: float) -> float:
+        """Return the quantile between `low` and `high`, or 0.0 if it is below the smallest positive number."""
+        if self._cdf(j, _SMALLEST) >= probability:
+            return 0.0
+        limits = np.log(max(0.999 * low, _SMALLEST)), np.log(max(1.001 * high, 2.0 * _SMALLEST))
+        log_quantile = optimize.brentq(lambda log: self._cdf(j, np.exp(log)) - probability, *limits, xtol=1e-13)
+        return float(np.exp(log_quantile))
 
     def _shaped(self, values: Floats) -> Any:
         return values[..., 0][()] if self.is_scalar else values

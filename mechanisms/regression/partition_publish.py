@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats
 from mechanisms.core.exact_scales import noisy_sums_scale
 from mechanisms.core.privacy import Guarantee
+from mechanisms.core.privacy_parameters import add_losses
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
@@ -139,11 +140,11 @@ def _require_columns(name: str, values: Floats) -> None:
 
 
 def joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_values: int) -> Guarantee:
-    """Return the guarantee of `n_values` values together, whose losses are added as decimal numbers, as in ledgers."""
+    """Return the guarantee of `n_values` values together."""
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
     shared, total = (Decimal(repr(float(loss))) for loss in (mechanism.shared_loss, mechanism.epsilon))
-    return Guarantee(float(shared + n_values * (total - shared)))
+    return Guarantee(add_losses(mechanism.shared_loss, *[total - shared] * n_values))
 
 
 def draw_window(

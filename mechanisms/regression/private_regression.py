@@ -242,6 +242,7 @@ def private_regression(
     noise = calibrated_gram_noise("laplace" if delta is None else "gaussian", box.p, epsilon, delta)
     guarantee = Guarantee(epsilon, 0.0 if delta is None else delta)
     release = check_release(guarantee, "private_regression", rehearsal_seed, ledger, before_release)
+    _require_order(features, box.names[:-1])
     x, y = record_array("features", features), record_array("response", response)
     x = x[:, None] if x.ndim == 1 else x
     if x.ndim != 2 or y.shape != x.shape[:1] or x.shape[1] != box.p - 1:
@@ -292,6 +293,15 @@ def regression_from_release(
     else:
         warn(problem.partition(";")[0] + "; use another method", stacklevel=2)  # type: ignore[union-attr]
     return posterior
+
+
+def _require_order(features: Any, names: Sequence[str]) -> None:
+    """Raise ValueError if a column of a frame has the name of another feature in `bounds`."""
+    columns = [str(column) for column in getattr(features, "columns", ())]
+    if any(column != name and column in names for column, name in zip(columns, names, strict=False)):
+        raise ValueError(
+            f"features must have the order of bounds, {', '.join(names)}, got {', '.join(columns)}; reorder the columns"
+        )
 
 
 def _warn_if_wide(method: str, release: GramRelease, box: PublicBox) -> None:

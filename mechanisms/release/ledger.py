@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from mechanisms.core.arguments import describe, is_real
 from mechanisms.core.privacy import Guarantee, Neighbouring, Status
+from mechanisms.core.privacy_parameters import format_loss, format_rest
 
 _BUDGET = "budget"
 _MAX_REPLACEMENTS = 100  # of the file while a process waits for its lock
@@ -47,7 +48,7 @@ class Loss(NamedTuple):
         return cls(Decimal(repr(2.0 * guarantee.epsilon)))  # doubling a double is exact
 
     def __str__(self) -> str:
-        return f"{float(self.epsilon):g}" + (f" and a delta of {float(self.delta):g}" if self.delta else "")
+        return format_loss(self.epsilon) + (f" and a delta of {format_loss(self.delta)}" if self.delta else "")
 
 
 class LedgerError(ValueError):
@@ -141,8 +142,8 @@ class LedgerFile:
     def describe(self) -> str:
         """Return the rest of the budget as text."""
         rest, _, budget = self._remaining(self._read())
-        text = f"{self.path}, {float(rest.epsilon):g} of the budget left"
-        with_delta = f", and {float(rest.delta):g} of its delta; epsilons add up, and so do deltas"
+        text = f"{self.path}, {format_rest(rest.epsilon)} of the budget left"
+        with_delta = f", and {format_rest(rest.delta)} of its delta; epsilons add up, and so do deltas"
         return text + (with_delta if budget.delta else "")
 
     def spend(self, guarantee: Guarantee, label: str) -> None:
@@ -240,15 +241,16 @@ class LedgerFile:
         for name, total, used, wish, used_after in zip(Loss._fields, budget, spent, asked, after, strict=True):
             if name == "epsilon" and used >= total and wish:
                 reason = (
-                    f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of {float(wish):g}"
+                    f"the budget of {float(total):g} in the ledger {self.path} is spent, got a loss of "
+                    f"{format_loss(wish)}"
                 )
                 raise LedgerError(reason, remedy)
             if used_after > total:
                 if name == "delta":
                     remedy += "; choose a delta of 0, or start the ledger of other records with a delta, 3:1e-6"
                 raise LedgerError(
-                    f"{name} must be at most {float(total - used):g}, the rest of the budget of {float(total):g} in "
-                    f"the ledger {self.path}, got {float(wish):g}",
+                    f"{name} must be at most {format_rest(total - used)}, the rest of the budget of {float(total):g} "
+                    f"in the ledger {self.path}, got {format_loss(wish)}",
                     remedy,
                 )
         return _add([budget, Loss(*(number.copy_negate() for number in after))]), complete_lines, budget

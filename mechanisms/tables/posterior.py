@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CHAINS, _DRAWS = 4, 1_000
 _ATOMS = 1 << 24  # largest number of pairs of counts in the exact distribution of one share
+_SMALLEST_SUM = 1e-290  # of gamma draws, below which shares lose digits
 
 
 class Evaluation(NamedTuple):
@@ -56,8 +57,9 @@ class TablePosterior(Posterior):
     prior : str
         Prior, as text.
     log_marginal_likelihood : float
-        ln p(y), up to a constant for an improper prior. For a grid of priors, p(y) is the mean of the marginal
-        likelihoods of its points, which have equal probabilities before the measurements.
+        ln p(y), up to a constant for an improper prior. For a grid of priors, p(y) is the sum of the marginal
+        likelihoods of its points, weighted by their probabilities before the measurements: those of the hyperprior of
+        `fit_prior`, or equal ones.
     error : float
         Bound of the total variation distance between each marginal and the exact one, apart from rounding errors.
     """
@@ -273,10 +275,28 @@ class Theta(Posterior):
         """Return independent joint draws of the shares, shape (size, c): first of the counts, then of θ."""
         forest, leaves = self.table.problem.forest, self.table.problem.forest.leaves
         counts = self.table.sample(rng, size)[:, leaves]
+        shapes = self.table.problem.weights.r[leaves] + counts
+        draws, root_of_leaf = rng.standard_gamma(shapes), forest.root_of()[leaves]
+        for root in np.unique(root_of_leaf):
+            below = root_of_leaf == root
+            draws[:, below] = redraw_underflowed(rng, draws[:, below], shapes[:, below])
         gammas = np.zeros((forest.above.size, size))
-        gammas[leaves] = rng.standard_gamma(self.table.problem.weights.r[leaves] + counts).T
+        gammas[leaves] = draws.T
         gammas = forest.add_up(gammas).T
         return gammas[:, self.nodes] / gammas[:, forest.root_of()[self.nodes]]
+
+
+def redraw_underflowed(rng: np.random.Generator, draws: Floats, shapes: Floats | Integers) -> Floats:
+    """Return gamma `draws`, shape (size, k), in which rows with a tiny sum are drawn again up to a factor.
+
+    Shares of gamma variables are independent of their sum, so that the choice of rows does not change the distribution.
+    """
+    is_tiny = draws.sum(axis=1) < _SMALLEST_SUM
+    if is_tiny.any():
+        shapes = shapes[is_tiny]  # Gamma(r) is Gamma(r + 1) times a uniform number to the power 1/r
+        logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
+        draws[is_tiny] = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return draws
 
 
 @dataclass(frozen=True, eq=False)

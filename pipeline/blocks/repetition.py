@@ -18,6 +18,7 @@ import numpy as np
 from pipeline.blocks.evaluate import Block, Outcome, Status, describe_transposed, evaluate_block, simulate_block
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.contents import leaves
+from pipeline.declare.factors import Measure
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 
@@ -94,7 +95,7 @@ def find_defect(study: Study, trial: FirstTrial) -> str:
     The second evaluation is in reverse order, so that a method which depends on those before it is found; the third is
     together with the second trial, unless the first one took long.
     """
-    panel = study.panel(trial.panel)
+    panel, state = study.panel(trial.panel), _global_state()
     if not _equal_data(*(simulate_block(study, trial.block) for _ in range(2))):
         return (
             f"simulate of panel {panel.name} must return the same data whenever it is called with equal streams, got "
@@ -112,22 +113,44 @@ def find_defect(study: Study, trial: FirstTrial) -> str:
                 f"method {setting.label} of panel {panel.name} must return values with trials along the first axis: "
                 f"{problem} for one trial; transpose them"
             )
-        if difference := _describe_difference(panel, before, after):
+        if difference := _describe_difference(panel.measures, before, after):
             return _refusal(panel, setting, difference, len(settings) > 1)
+    if _global_state() != state:  # which is seeded, but by one thread while another one draws
+        return (
+            f"functions of panel {panel.name} must not change NumPy's global random state, which threads share, got a "
+            f"change by {', '.join(['simulate', *(setting.label for setting in settings)])}; use streams.generators()"
+        )
     return _find_pooled(study, trial, first) if seconds <= _MOST_SECONDS and panel.n_trials > 1 else ""
 
 
+def _global_state() -> tuple[Any, ...]:
+    """Return the state of NumPy's global random generator."""
+    name, key, *rest = np.random.get_state()  # noqa: NPY002 - to find out who uses it
+    return (name, np.asarray(key).tobytes(), *rest)
+
+
 def _find_pooled(study: Study, trial: FirstTrial, alone: Sequence[Outcome]) -> str:
-    """Return a message on the first setting whose numbers for a trial change if another one is computed with it."""
+    """Return a message on the first setting whose numbers for a trial or a cell change with the trials of a block."""
     panel = study.panel(trial.panel)
     settings = [panel.settings()[k] for k in trial.settings]
     together = evaluate_block(study, Block(trial.panel, trial.cell, range(2)), settings)
     for setting, before, after in zip(settings, alone, together, strict=True):
-        if difference := _describe_difference(panel, before, _first_of(panel, after), _TOLERANCE):
+        if difference := _describe_difference(panel.measures, before, _first_of(panel, after), _TOLERANCE):
             return (
                 f"method {setting.label} of panel {panel.name} must return the same numbers for a trial whether it is "
                 f"computed alone or with others, got {difference} for the first trial alone and with the second; "
                 "compute each trial from its own values, for example with axis=1"
+            )
+    of_cells = [measure for measure in panel.measures if not measure.per_trial]
+    if not of_cells:
+        return ""
+    other = evaluate_block(study, Block(trial.panel, trial.cell, range(1, 2)), settings)
+    for setting, before, after in zip(settings, alone, other, strict=True):
+        if before.status[0] == after.status[0] and (difference := _describe_difference(of_cells, before, after)):
+            return (
+                f"method {setting.label} of panel {panel.name} must return equal numbers per cell in all blocks, got "
+                f"{difference} for the first and the second trial; compute them from the cell alone, or declare the "
+                "measure with per_trial=True"
             )
     return ""
 
@@ -150,14 +173,14 @@ def _refusal(panel: Panel, setting: Setting, difference: str, is_among_others: b
     )
 
 
-def _describe_difference(panel: Panel, first: Outcome, second: Outcome, tolerance: float = 0.0) -> str:
+def _describe_difference(measures: Sequence[Measure], first: Outcome, second: Outcome, tolerance: float = 0.0) -> str:
     """Return the statuses, or the values of a measure, in which two outcomes differ; or an empty string.
 
     Numbers within a relative tolerance of the largest one are equal.
     """
     if not np.array_equal(first.status, second.status):
         return f"different statuses, {_describe_status(first)} and {_describe_status(second)},"
-    for measure in panel.measures:
+    for measure in measures:
         pair = first.values[measure.name], second.values[measure.name]
         if not (_equal(*pair) or (tolerance and _is_near(*pair, tolerance))):
             apart = [value[pair[0] != pair[1]].flat[0] for value in pair]

@@ -19,8 +19,8 @@ from distributed import Client
 from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
-from pipeline.store.files.locations import exists_remotely, is_local, normalise_location
-from pipeline.store.sessions.provenance import PACKAGES, versions
+from pipeline.store.files.locations import ROOT, exists_remotely, is_local, normalise_location
+from pipeline.store.sessions.records import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 
@@ -107,7 +107,7 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
     """Return, for each worker that cannot use the location of a store, the reason."""
     run = uuid.uuid4().hex
     place = _probe_place(normalise_location(store))
-    # named like temporary files of a store, which the next run removes if this process is killed
+    # named like temporary files of a store, which no command reads, if this process is killed
     ours = f"{place}/cluster-check.{run}.partial"
     theirs = {worker: f"{place}/cluster-check-{k}.{run}.partial" for k, worker in enumerate(workers)}
     faults: dict[str, str] = {}
@@ -138,11 +138,14 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 
 
 def _probe_place(store: str) -> str:
-    """Return the path of a store or, if it does not exist, of its nearest existing parent folder."""
+    """Return the path of a store or, if there is none yet, of its nearest existing parent folder.
+
+    A file that a killed process leaves in an empty folder would make it one that is no store.
+    """
     if not is_local(store):
         return store if exists_remotely(store) else store.rpartition("/")[0]
     path = Path(store)
-    return str(next(place for place in (path, *path.parents) if place.exists()))
+    return str(path if (path / ROOT).exists() else next(place for place in path.parents if place.exists()))
 
 
 def exchange_probes(path: str, ours: str, run: str) -> str | None:

@@ -240,13 +240,15 @@ def _has_worker(client: Client, cluster: ChosenCluster, seconds: float) -> bool:
             has_joined = False
         jobs = list(getattr(client.cluster, "workers", {}).values())
         refusals = [job.refusal for job in jobs if getattr(job, "refusal", None) is not None]
-        refused = f"the batch system refused {len(refusals)} of {counted(len(jobs), 'job')} of {cluster.label}"
+        if refusals:
+            number = f"{len(refusals)} of {counted(len(jobs), 'job')} of {cluster.label}"
+            refused = f"the batch system refused {number}: {format_error(refusals[0])}"
+            if has_joined:
+                warnings.warn(refused, stacklevel=3)
+            elif len(refusals) == len(jobs):
+                raise BadInputError(f"{refused}; correct the profile")
         if has_joined:
-            if refusals:
-                warnings.warn(f"{refused}: {format_error(refusals[0])}", stacklevel=3)
             return True
-        if refusals and len(refusals) == len(jobs):
-            raise BadInputError(f"{refused}: {format_error(refusals[0])}; correct the profile")
     return False
 
 

@@ -20,6 +20,7 @@ from pipeline.redact import short_repr, text_of
 MAX_VALUES = 10**6
 _UNSEEDED = "Unseeded: repeated evaluations give different numbers."
 _NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
+_MOST_BYTES = 200  # of a name, as file systems allow 255 for a file
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 Kind = Literal["int", "float", "str", "vector"]
@@ -89,12 +90,24 @@ def require_types(declared: Any, **expected: Any) -> None:
 
 def require_name(label: str, name: Any) -> str:
     """Return a name that is used in paths and options; raise BadInputError for other values."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name.encode()) > _MOST_BYTES:
         raise BadInputError(
-            f"{label} must consist of 1 to 100 letters, digits, '_', '.' and '-', begin with a letter, digit or '_', "
-            f"and differ from 'zarr.json', got {short_repr(name)}"
+            f"{label} must consist of 1 to 100 letters, digits, '_', '.' and '-' of at most {_MOST_BYTES} bytes, begin "
+            f"with a letter, digit or '_', and differ from 'zarr.json', got {short_repr(name)}"
         )
     return name
+
+
+def require_callable(label: str, function: Any) -> None:
+    """Raise BadInputError for anything but a function."""
+    if not callable(function):
+        raise BadInputError(f"{label} must be callable, got {short_repr(function)}")
+
+
+def require_distinct(label: str, names: Sequence[str]) -> None:
+    """Raise BadInputError for a name that occurs twice."""
+    if len(set(names)) < len(names):
+        raise BadInputError(f"{label} must be distinct, got {', '.join(names)}")
 
 
 def require_text(label: str, text: Any) -> str:
@@ -157,6 +170,8 @@ class Factor:
     def __post_init__(self) -> None:
         require_name("the name of a factor", self.name)
         require_types(self, meaning=str, unit=str, stream_key=str | None, values=Sequence)
+        if isinstance(self.values, str | bytes):
+            raise BadInputError(f"values of {self.name} must be a tuple, got {short_repr(self.values)}; add a comma")
         require_types(self, categories=tuple | None)
         if self.kind is None:
             object.__setattr__(self, "kind", _infer_kind(self.values))
@@ -250,6 +265,7 @@ class Measure:
     def __post_init__(self) -> None:
         require_name("the name of a measure", self.name)
         require_types(self, meaning=str, unit=str, dims=[str], event=bool)
+        require_distinct(f"dims of measure {self.name}", self.dims)
         if self.nominal is not None and not (isinstance(self.nominal, int | float) and math.isfinite(self.nominal)):
             raise BadInputError(
                 f"measure {self.name} must have a finite number as nominal value, got "
@@ -342,10 +358,7 @@ class Statistic:
     axis: Factor | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise BadInputError(
-                f"the function of statistic {self.name} must be callable, got {short_repr(self.function)}"
-            )
+        require_callable(f"the function of statistic {self.name}", self.function)
 
 
 @dataclass(frozen=True)
@@ -403,5 +416,6 @@ class Method:
         require_text("the name of a method", self.name)
         require_types(self, uses=[str], version=int, note=str, stream_key=str | None, unseeded=bool)
         require_types(self, is_added=bool, code=str)
+        require_distinct(f"uses of method {self.name}", self.uses)
         if self.unseeded and _UNSEEDED not in self.note:
             object.__setattr__(self, "note", f"{self.note} {_UNSEEDED}".strip())

@@ -1,4 +1,4 @@
-"""Import of study files by content, and search for the files of modules without importing them."""
+"""Import of study files by content."""
 
 import atexit
 import importlib.util
@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 from functools import lru_cache
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,20 +67,6 @@ def append_to_path(folder: str) -> None:
     """Append a folder to ``sys.path`` of this process; workers would keep modules after their files have changed."""
     if folder not in sys.path:
         sys.path.append(folder)
-
-
-def module_file(name: str) -> str | None:
-    """Return the file that an import of a module would execute, without importing it, or None without such a file."""
-    names = name.split(".")
-    try:
-        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
-        for depth in range(2, len(names) + 1):
-            if spec is None or spec.submodule_search_locations is None:
-                return None
-            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
-    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
-        return None
-    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def was_edited_since_import(module: ModuleType) -> bool:

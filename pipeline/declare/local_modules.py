@@ -8,6 +8,7 @@ file of equal size and time, or if numba caches a function that calls one of ano
 
 import ast
 import hashlib
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -68,6 +69,20 @@ def local_files(text: str | bytes, folder: str, package: str = "") -> dict[str, 
         is_package = os.path.basename(file) == "__init__.py"
         names += imported_names(content, name if is_package else name.rpartition(".")[0])
     return files
+
+
+def module_file(name: str) -> str | None:
+    """Return the file that an import of a module would execute, without importing it, or None without such a file."""
+    names = name.split(".")
+    try:
+        spec = importlib.util.find_spec(names[0]) or PathFinder.find_spec(names[0], [os.getcwd()])
+        for depth in range(2, len(names) + 1):
+            if spec is None or spec.submodule_search_locations is None:
+                return None
+            spec = PathFinder.find_spec(".".join(names[:depth]), list(spec.submodule_search_locations))
+    except (ImportError, KeyError, ValueError, AttributeError):  # such as __main__, or a nested namespace package
+        return None
+    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def with_modules(digest: str, digests: Mapping[str, str]) -> str:

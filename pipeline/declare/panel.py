@@ -25,12 +25,14 @@ from pipeline.declare.factors import (
     Statistic,
     Value,
     format_values,
+    require_callable,
     require_integer,
     require_name,
     require_types,
 )
 from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, require_known
+from pipeline.redact import format_error, short_repr
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
@@ -40,6 +42,8 @@ MAX_BLOCK_BYTES = 2**29
 _STATUS_BYTES = 32  # status, and text without an error
 SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
 """Parameters of `xarray.Dataset.sel`, which would not select along a dimension of the same name."""
+_COLUMNS = frozenset({"panel", "measure"})  # of exported tables
+_COUNTS = ("n_ok", "n_failed", "n_pending", "n_asked", "stopped")  # variables of summaries and of opened stores
 
 
 def require_block_size(panel: str, block_trials: int, measures: Iterable[Measure], sizes: Mapping[str, int]) -> None:
@@ -176,6 +180,10 @@ class Panel:
         if self.method_dim is not None:
             require_name(f"method_dim of panel {self.name}", self.method_dim)
         _require_names(self)
+        for name in ("simulate", "validate", "evaluate"):
+            require_callable(f"{name} of panel {self.name}", getattr(self, name))
+        for method in self.methods if self.evaluate is evaluate_each else ():
+            require_callable(f"evaluate of method {method.name}", method.evaluate)
         _require_constants(self)
         _require_statistics(self)
         _require_summary_names(self)
@@ -346,10 +354,18 @@ class Panel:
 
     def _ask(self, cell: Cell, setting: Setting, function: Callable[..., bool]) -> bool:
         fixed = self.fixed_values
+        where = ", ".join([f"panel {self.name}", *format_values(cell)])
         try:
-            return function({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
+            answer = function({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
-            raise BadInputError(f"{', '.join([f'panel {self.name}', *format_values(cell)])}: {error}") from error
+            raise BadInputError(f"{where}: {error}") from error
+        except Exception as error:
+            name = getattr(function, "__qualname__", "a function")
+            raise BadInputError(f"{where}: {name} raised {format_error(error)}; correct it") from error
+        if not isinstance(answer, bool | np.bool_):
+            name = getattr(function, "__qualname__", "a function")
+            raise BadInputError(f"{where}: {name} must return True or False, got {short_repr(answer)}; add a return")
+        return bool(answer)
 
     def describe(self, cell: int, settings: Sequence[int]) -> str:
         """Return panel, cell and settings, by their indices, as a phrase."""
@@ -385,7 +401,7 @@ class Panel:
 
 def _require_names(panel: Panel) -> None:
     """Raise BadInputError for names of dimensions and variables that occur twice or that xarray's ``sel`` reserves."""
-    axes = [f.name for f in (*panel.factors, *panel.method_factors, *panel.outputs, *panel.constants)]
+    axes = [axis.name for axis in _axes(panel)]
     methods_axis = [] if panel.method_dim is None else [panel.method_dim]
     names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in panel.measures)]
     if len(set(names)) < len(names):
@@ -395,11 +411,14 @@ def _require_names(panel: Panel) -> None:
             f"{', '.join(repeated)}"
         )
     for name in (*axes, *methods_axis):
-        if name in SEL_PARAMETERS:
-            raise BadInputError(
-                f"panel {panel.name} must not name a factor or dimension {name!r}, a parameter of xarray's sel; "
-                "rename it"
-            )
+        if name in SEL_PARAMETERS | _COLUMNS:
+            use = "a parameter of xarray's sel" if name in SEL_PARAMETERS else "a column of exported tables"
+            raise BadInputError(f"panel {panel.name} must not name a factor or dimension {name!r}, {use}; rename it")
+
+
+def _axes(panel: Panel) -> tuple[Factor, ...]:
+    """Return the factors, outputs and constants of a panel."""
+    return (*panel.factors, *panel.method_factors, *panel.outputs, *panel.constants)
 
 
 def _require_constants(panel: Panel) -> None:
@@ -418,12 +437,24 @@ def _require_statistics(panel: Panel) -> None:
                 f"statistic {statistic.name} of panel {panel.name} must use a per-trial measure, got "
                 f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
             )
+    values = {axis.name: axis.values for axis in panel.outputs}
+    for statistic in panel.statistics:
+        dims = next(measure.dims for measure in panel.measures if measure.name == statistic.measure)
+        axis = statistic.axis
+        if axis is None:
+            continue
+        is_taken = axis.name in (*dims, "trial", *(other.name for other in _axes(panel) if other not in panel.outputs))
+        if is_taken or values.setdefault(axis.name, axis.values) != axis.values:
+            raise BadInputError(
+                f"the axis {axis.name} of statistic {statistic.name} of panel {panel.name} must not have the name of a "
+                "factor, of a dimension of its measure or of an axis with other values; rename it"
+            )
 
 
 def _require_summary_names(panel: Panel) -> None:
-    """Raise BadInputError if two variables of a summary had one name."""
+    """Raise BadInputError if two variables of a summary had one name, or that of a measure or an axis."""
     summarised = Counter(f"{statistic.measure}_{statistic.name}" for statistic in panel.statistics)
-    summarised.update(measure.name for measure in panel.measures if not measure.per_trial)
+    summarised.update([*_COUNTS, *(measure.name for measure in panel.measures), *(axis.name for axis in _axes(panel))])
     for measure in panel.measures:
         if measure.per_trial:
             standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
@@ -431,7 +462,7 @@ def _require_summary_names(panel: Panel) -> None:
     if repeated := [name for name, count in summarised.items() if count > 1]:
         raise BadInputError(
             f"variables in summaries of panel {panel.name} must have distinct names, got {', '.join(repeated)} twice; "
-            "rename the statistic or measure"
+            "rename the statistic, measure or factor"
         )
 
 

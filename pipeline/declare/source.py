@@ -23,12 +23,13 @@ from typing import Any
 import cloudpickle
 
 from pipeline.declare.code_files import code_sha256, loading, naming, parse, read_bytes, read_text
-from pipeline.declare.importing import append_to_path, import_content, module_file
+from pipeline.declare.importing import append_to_path, import_content
 from pipeline.declare.local_modules import (
     INSTALLED,
     MODULES,
     LocalModule,
     local_modules,
+    module_file,
     refuse_other_modules,
     remember_modules,
     with_modules,

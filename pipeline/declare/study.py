@@ -6,7 +6,7 @@ A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` d
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice, product
+from itertools import islice, product, zip_longest
 from typing import Any
 
 import cloudpickle
@@ -18,6 +18,7 @@ from pipeline.errors import BadInputError, counted, require_known, unknown
 from pipeline.notebooks import html_table
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_LISTS = 400  # characters of two lists that a message contains
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,11 @@ class Study:
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed).with_trials(by_panel)
         for panel in study.panels if check else ():
             panel.check()
+        if check and not any(panel.applicable.any() for panel in study.panels):
+            shown = ", ".join(panel.name for panel in study.panels)
+            raise BadInputError(
+                f"a method must apply to a cell of {shown}, got none; choose other values, or correct validate"
+            )
         if left_out:
             _LOG.info(left_out)
         return study
@@ -466,7 +472,12 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
             else:
                 differing += differences(stored[key], current[key], where)
         return differing
-    return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
+    if stored == current:
+        return []
+    if isinstance(stored, list) and isinstance(current, list) and len(f"{stored}{current}") > _LONGEST_LISTS:
+        first = next(n for n, (old, new) in enumerate(zip_longest(stored, current), 1) if old != new)
+        return [f"{path}: stored {len(stored):,} values, now {len(current):,}; number {first:,} is the first other one"]
+    return [f"{path}: stored {stored}, now {current}"]
 
 
 def includes(spec: Any, smaller: Any, name: str = "") -> bool:

@@ -92,7 +92,8 @@ class Window:
     def update(self) -> None:
         """Update the number of threads, at most once per second."""
         if time.monotonic() - self._updated > _ASK_SECONDS:
-            self.n_threads = most_threads(self._cluster, self._client)
+            with translating_losses(self._client):
+                self.n_threads = most_threads(self._cluster, self._client)
             self._updated = time.monotonic()
 
     def note_task(self, seconds: float) -> None:
@@ -218,8 +219,7 @@ class _Driver:
     def run(self) -> None:
         """Compute the pending work; raise an `ExecutionError` with the most common reason if some remains pending."""
         while self._n_left or self._apart or len(self.in_flight):
-            with translating_losses(self.in_flight.client):
-                self.window.update()
+            self.window.update()
             self._fill()
             for result in self.in_flight.wait():
                 self._collect(result, result.payload)

@@ -156,7 +156,7 @@ class ClaimsGoal:
     def assess(self, store: ResultStore, study: Study, trials: Grids) -> dict[str, Assessment]:
         """Judge the claims that are not decided, and return the state of each panel with trials."""
         sizes = {name: int(requested.max(initial=0)) for name, requested in trials.items()}
-        look, decided = self._looks.note(sizes), self._looks.decided
+        look, decided = self._looks.note(study, trials), self._looks.decided
         summaries = {panel.name: summarise_panel(store, panel) for panel in study.panels}
         assessments = {name: Assessment.without_target(requested) for name, requested in trials.items()}
         self._open = []
@@ -276,7 +276,7 @@ def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
     with_target = [session for session in store.sessions if session.get("until", CLAIMS) != CLAIMS]
     if not with_target:
         return []
-    text, panels = with_target[-1]["until"], with_target[-1].get("panels", ())
+    text, panels = with_target[-1]["until"], with_target[-1].get("panels") or None
     reached = []
     for name, target in resolve_target(parse_target(text), study, panels).items():
         requested = requested_trials(store, target.panel)

@@ -129,7 +129,8 @@ def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
     elsewhere = [dim for dim in status.dims if dim != "trial"]
     is_pending = (status == Status.PENDING).any(elsewhere)
     has_failed = status.isin(list(FAILURES)).any(elsewhere) & ~is_pending
-    is_left_out = (status == Status.NOT_ASKED_FOR).any(elsewhere)
+    applies = ~(status == Status.NOT_APPLICABLE).any([dim for dim in status.dims if dim == "trial"])
+    is_left_out = ((status == Status.NOT_ASKED_FOR) & applies).any(elsewhere)
     is_ok = (status == Status.OK).any(elsewhere) & ~is_pending & ~has_failed & ~is_left_out
     if not is_ok.any():
         raise BadInputError(

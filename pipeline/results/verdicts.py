@@ -16,6 +16,8 @@ from pipeline.results.summaries import summarise
 from pipeline.results.value_counts import ValueCounts
 from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore
+from pipeline.store.scan.requested import RequestedTrials, read_requested, record_requested
+from pipeline.store.scan.states import requested_trials
 
 Summaries = Mapping[str, xr.Dataset]
 LOOKS = "looks"
@@ -26,7 +28,8 @@ LOOKS = "looks"
 class LookHistory:
     """Looks at the claims of a study in a run until claims are decided."""
 
-    trials: list[dict[str, int]]  # number of trials by panel, for each look
+    trials: list[dict[str, int]]  # largest number of trials by panel, for each look
+    numbers: list[dict[str, Any]]  # record of those of all cells and settings; empty for a look of an earlier version
     decided: dict[str, int]  # number of the look, from 1, at which each decided claim was decided
 
     @classmethod
@@ -34,24 +37,41 @@ class LookHistory:
         """Return the looks recorded by the sessions of a store."""
         nothing: dict[str, Any] = {"trials": [], "decided": {}}
         record = next((session[LOOKS] for session in reversed(sessions) if LOOKS in session), nothing)
-        return cls([dict(trials) for trials in record["trials"]], dict(record["decided"]))
+        trials = [dict(by_panel) for by_panel in record["trials"]]
+        return cls(trials, record.get("numbers") or [{} for _ in trials], dict(record["decided"]))
 
     def record(self) -> dict[str, Any]:
         """Return the fields of a session's record from which `of` restores the looks."""
-        return {LOOKS: {"trials": self.trials, "decided": self.decided}}
+        return {LOOKS: {"trials": self.trials, "numbers": self.numbers, "decided": self.decided}}
 
-    def note(self, sizes: Mapping[str, int]) -> int:
-        """Return the number of the look at panels with these numbers of trials, which is new unless it was the last."""
-        if self.trials[-1:] != [dict(sizes)]:
-            self.trials.append(dict(sizes))
+    def note(self, study: Study, asked: Mapping[str, np.ndarray]) -> int:
+        """Return the number of the look at these trials by panel, shape (cell, setting); new unless the last had them.
+
+        Each look at other trials spends a share of the error levels, also if the largest number is the same.
+        """
+        sizes = {name: int(numbers.max(initial=0)) for name, numbers in asked.items()}
+        of_settings = RequestedTrials.of_settings
+        record = record_requested({name: of_settings(study.panel(name), grid) for name, grid in asked.items()})
+        if self.trials[-1:] != [sizes] or self.numbers[-1] not in ({}, record):
+            self.trials.append(sizes)
+            self.numbers.append(record)
         return len(self.trials)
 
+    def trials_at(self, study: Study, look: int) -> dict[str, RequestedTrials]:
+        """Return the trials of a look by panel; all settings have the largest number in one of an earlier version."""
+        everywhere = {
+            name: RequestedTrials.of_settings(panel, np.full((len(panel.cells()), len(panel.settings())), n_trials))
+            for name, n_trials in self.trials[look - 1].items()
+            for panel in [study.panel(name)]
+        }
+        return everywhere | read_requested(self.numbers[look - 1])
 
-def summarise_panel(store: ResultStore, panel: Panel, n_trials: int | None = None) -> xr.Dataset:
-    """Return the summary of a stored panel, or of its first trials, with the statistics that it declares."""
-    ds = open_panel(store, panel.name)
+
+def summarise_panel(store: ResultStore, panel: Panel, only: RequestedTrials | None = None) -> xr.Dataset:
+    """Return the summary of a stored panel, or of the first trials of its settings, with its declared statistics."""
+    ds = open_panel(store, panel.name, only=only)
     with about(f"panel {panel.name}"):
-        return summarise(ds if n_trials is None else ds.isel(trial=slice(n_trials)), panel.statistics, panel.events)
+        return summarise(ds, panel.statistics, panel.events)
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
@@ -130,8 +150,8 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
     looks = LookHistory.of(store.sessions)
     if not looks.trials:
         return judge(study, summaries)
-    trials_by_panel = {panel.name: panel.n_trials for panel in study.panels if panel.name in looks.trials[-1]}
-    last = looks.note(trials_by_panel)
+    panels = [panel for panel in study.panels if panel.name in looks.trials[-1]]
+    last = looks.note(study, {panel.name: requested_trials(store, panel) for panel in panels})
     parts: dict[int, Summaries] = {last: summaries}
     findings = []
     for claim in study.claims:
@@ -140,8 +160,8 @@ def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[
             parts[look] = {
                 **summaries,
                 **{
-                    name: summarise_panel(store, study.panel(name), n_trials)
-                    for name, n_trials in looks.trials[look - 1].items()
+                    name: summarise_panel(store, study.panel(name), only)
+                    for name, only in looks.trials_at(study, look).items()
                 },
             }
         findings.append((claim, judge_look(study, claim, parts[look], look)))

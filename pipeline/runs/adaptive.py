@@ -29,9 +29,8 @@ from pipeline.faults import retried
 from pipeline.precision.goals import Assessment, ClaimsGoal, Goal, PrecisionGoal, whole_blocks
 from pipeline.precision.stopping import MIN_TRIALS
 from pipeline.precision.targets import CLAIMS, parse_target
-from pipeline.runs.options import RunOptions
 from pipeline.runs.progress import shown
-from pipeline.runs.run_plan import RunPlan
+from pipeline.runs.run_plan import RunOptions, RunPlan
 from pipeline.runs.session import execute_in, session_on
 from pipeline.store.creation import grow_store
 from pipeline.store.result_store import ResultStore

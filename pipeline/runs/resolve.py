@@ -16,7 +16,7 @@ from pipeline.declare.source import StudySource, enable_sibling_imports, named_s
 from pipeline.declare.study import Study, differences, stored_codes
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
-from pipeline.store.layout.template import AUDITS
+from pipeline.store.layout.root import AUDITS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.recorded_goal import read_goal
@@ -245,6 +245,11 @@ def refuse_other_spec(store: ResultStore, study: Study) -> None:
     if not differing:
         return
     more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+    if not store.complete:
+        raise BadInputError(
+            f"the creation of the store {store.url} with a different spec ({differing[0]}{more}) was interrupted; "
+            f"finish it with: {command('resume', store.url)}, or choose another --store path"
+        )
     if _without_numbers(store.spec) != _without_numbers(study.spec()):
         raise BadInputError(
             f"the store {store.url} was created with a different spec or code version ({differing[0]}{more}); "
@@ -256,9 +261,10 @@ def refuse_other_spec(store: ResultStore, study: Study) -> None:
             f"the store {store.url} has the numbers of trials of a run until a target ({differing[0]}{more}); continue "
             f"it with the same --until, or ask for a number with: {extension}"
         )
+    addition = "" if store.run_part is not None else f", or add some with: {extension}"
     raise BadInputError(
-        f"the store {store.url} has other numbers of trials ({differing[0]}{more}); pass the stored ones with "
-        f"--trials, or add some with: {extension}"
+        f"the store {store.url} has other numbers of trials ({differing[0]}{more}); continue with the stored ones: "
+        f"{command('resume', store.url)}{addition}"
     )
 
 

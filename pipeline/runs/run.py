@@ -11,9 +11,17 @@ from pipeline.clusters.user_cluster import ClusterChoice
 from pipeline.declare.method_files import find_method
 from pipeline.declare.study import Values
 from pipeline.runs.adaptive import AdaptiveRun
-from pipeline.runs.options import ProgressLike, RunOptions, StudyLike, Trials
 from pipeline.runs.resolve import study_of
-from pipeline.runs.run_plan import RunPlan, plan_extension, plan_resumption, plan_run
+from pipeline.runs.run_plan import (
+    ProgressLike,
+    RunOptions,
+    RunPlan,
+    StudyLike,
+    Trials,
+    plan_extension,
+    plan_resumption,
+    plan_run,
+)
 from pipeline.runs.session import compute_pending
 from pipeline.store.result_store import ResultStore, open_to_change
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from pipeline.clusters.cluster import dashboard_address
 from pipeline.declare.method_files import METHODS
-from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, ExecutionError, StoreAccessError
 from pipeline.execution.checks import (
     refuse_defects,
@@ -24,9 +22,9 @@ from pipeline.execution.tasks import registered
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import explain, retried
 from pipeline.runs.progress import shown
-from pipeline.runs.resolve import is_recorded
+from pipeline.runs.resolve import is_recorded, refuse_other_spec
 from pipeline.runs.run_plan import RunPlan
-from pipeline.store.creation import create_empty_store, finish_creation, grow_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.layout.template import audit_methods
 from pipeline.store.result_store import ResultStore
@@ -34,7 +32,7 @@ from pipeline.store.scan.requested import record_requested
 from pipeline.store.scan.run_part import RUN_PART
 from pipeline.store.sessions.costs import MethodCosts
 from pipeline.store.sessions.lease import Session, require_idle
-from pipeline.store.sessions.provenance import describe, now
+from pipeline.store.sessions.records import describe, now
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,6 +88,8 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
     options, driver, url = plan.options, plan.driver, normalise_location(plan.path)
     if existing is not None:
         require_idle(existing.files)
+        if not existing.complete:
+            refuse_other_spec(existing, study)
     with driver.connect(options.chosen_cluster) as client:
         task = Task(source, url, sha256(canonical_json(study.spec())), time_limit=options.time_limit)
         with registered(client, task):
@@ -101,11 +101,9 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
                 compared = refuse_other_numbers(client, task.run, existing, stored, is_edited)
             refuse_defects(client, task.run, study, compared)
             record = {"profile": options.chosen_cluster.name, **source.attributes, **describe(source.file)}
-            requested = plan.requested
-            if requested is not None and (requested or (existing is not None and existing.requested)):
-                record |= record_requested(requested)
-            if plan.goal is not None:
-                record |= plan.goal.record()
+            asked = {} if plan.goal is None else plan.goal.record()
+            if plan.requested is not None and (plan.requested or (existing is not None and existing.requested)):
+                asked |= record_requested(plan.requested)
             if driver.record:
                 record |= {**driver.record, "run": task.run}
             is_held = existing is not None and existing.holds(study)
@@ -114,7 +112,7 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
             added |= {name: text for name, text in source.attributes.items() if name == METHODS}
             session = Session.begin(url, record)
             try:
-                store = _prepared(session, source, study, existing, added)
+                store = _prepared(session, plan, asked, added)
                 task = replace(task, session=session.id)
                 refuse_workers_without_store(client, task)
                 driver.announce(session.id)
@@ -127,19 +125,28 @@ def session_on(plan: RunPlan) -> Iterator[tuple[Any, ResultStore, Task, Session]
                 raise
 
 
-def _prepared(
-    session: Session, source: StudySource, study: Study, existing: ResultStore | None, added: Mapping[str, str]
-) -> ResultStore:
-    """Create or extend the store of a session to match the spec of a study, and add attributes to its root."""
-    url = session.files.url
+def _prepared(session: Session, plan: RunPlan, asked: Mapping[str, Any], added: Mapping[str, str]) -> ResultStore:
+    """Create or extend the store of a session to match the spec of a plan; record what it asks for from now on.
+
+    A plan that another session has made obsolete is refused before this record, which later sessions obey.
+    """
+    source, study, url = plan.source, plan.study, session.files.url
     try:
         store = ResultStore.find(url, session.id)
-        if (store.spec if store else None) != (existing.spec if existing else None):
+        if _contents(store) != _contents(plan.existing):
             raise BadInputError(f"another session changed the store {url} at the same time; try again")
+        if asked:
+            retried(session.update, asked)
+            store = ResultStore.find(url, session.id)  # the first one has read the earlier numbers
         if store is None:
             return retried(create_empty_store, session, study, {**source.attributes, "created": now(), **added})
         if not store.complete:
-            return retried(finish_creation, store, session, study, source.attributes)
+            return retried(create_empty_store, session, study, {**store.attributes, **source.attributes})
         return store if store.holds(study) else retried(grow_store, store, session, study, added)
     except OSError as error:
         raise StoreAccessError(f"cannot write to the store {url}: {explain(error)}") from error
+
+
+def _contents(store: ResultStore | None) -> tuple[Any, ...]:
+    """Return the spec of a store, and the numbers of trials that it asked for when this object first read them."""
+    return () if store is None else (store.spec, record_requested(store.requested))

@@ -28,17 +28,15 @@ from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError,
 from pipeline.execution import driver_task
 from pipeline.execution.tasks import unregister
 from pipeline.faults import explain
-from pipeline.runs.options import RunOptions, StudyLike, Trials
 from pipeline.runs.resolve import refuse_other_spec
 from pipeline.runs.run import carry_out
-from pipeline.runs.run_plan import Driver, RunPlan, plan_resumption, plan_run
+from pipeline.runs.run_plan import Driver, RunOptions, RunPlan, StudyLike, Trials, plan_resumption, plan_run
 from pipeline.store.files.access import open_files
 from pipeline.store.files.locations import normalise_location
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import RequestedTrials
 from pipeline.store.sessions.lease import end_session, require_idle
-from pipeline.store.sessions.provenance import describe, now
-from pipeline.store.sessions.records import sessions_of
+from pipeline.store.sessions.records import describe, now, sessions_of
 
 _VISIBLE_SECONDS = 15.0  # a network file system may show a new file later
 _CANCEL_SECONDS = 60.0

@@ -30,7 +30,7 @@ from pipeline.store.health import check_blocks, check_sessions, check_template, 
 from pipeline.store.result_store import ResultStore, open_to_change, require_complete
 from pipeline.store.scan.states import blocks_of_others, requested_trials
 from pipeline.store.sessions.lease import Session
-from pipeline.store.sessions.provenance import describe, now
+from pipeline.store.sessions.records import describe, now
 
 _BATCH = 64
 

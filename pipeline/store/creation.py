@@ -5,23 +5,14 @@ from typing import Any
 
 from pipeline.declare.study import Study, includes
 from pipeline.errors import BadInputError
-from pipeline.store.layout.template import root_attributes, write_template
+from pipeline.store.layout.template import write_template
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
 
 
 def create_empty_store(session: Session, study: Study, attributes: Mapping[str, Any]) -> ResultStore:
-    """Write the template of a study; no block is written before the root."""
+    """Write the template of a study, also after an interrupted creation; no block is written before the root."""
     return ResultStore(session.files, write_template(session.files, study, attributes))
-
-
-def finish_creation(
-    begun: ResultStore, session: Session, study: Study, attributes: Mapping[str, Any] | None = None
-) -> ResultStore:
-    """Complete an interrupted creation, with attributes of this session, such as its code, and others as begun."""
-    if begun.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
-        raise BadInputError(f"{begun.url} contains an unfinished store with a different spec; choose another path")
-    return create_empty_store(session, study, {**begun.attributes, **(attributes or {})})
 
 
 def grow_store(

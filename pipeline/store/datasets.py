@@ -3,7 +3,7 @@
 import math
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -63,8 +63,13 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
 
 
-def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> xr.Dataset:
-    """Open one panel as in `open_results`; unless `lazy`, as for large ones, read its numbers at once, not `error`."""
+def open_panel(
+    store: ResultStore, panel: str, *, lazy: bool | None = None, only: RequestedTrials | None = None
+) -> xr.Dataset:
+    """Open one panel as in `open_results`; unless `lazy`, as for large ones, read its numbers at once, not `error`.
+
+    If `only` has numbers of trials, no other trials count as asked for.
+    """
     spec = store.spec["panels"][panel]
     if lazy is None:
         arrays = (store.array(panel, name) for name in ("status", *spec["measures"]))
@@ -95,7 +100,9 @@ def open_panel(store: ResultStore, panel: str, *, lazy: bool | None = None) -> x
     if "trial" in ds.dims:  # a RangeIndex needs no array in memory
         ds = ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
     if (requested := store.requested.get(panel)) is not None:
-        ds = _mark(ds, requested)
+        ds = _mark(ds, requested, [Status.PENDING])  # trials that are stored beyond, as after a loss of records, count
+    if only is not None:
+        ds = _mark(ds.isel(trial=slice(int(only.trials.max(initial=0)))), only, list(Status))
     for name, index in ds.indexes.items():  # extensions append new values at the end
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)
@@ -130,13 +137,16 @@ class _Stored(BackendArray):
         return self.read(region)[tuple(at)]
 
 
-def _mark(ds: xr.Dataset, requested: RequestedTrials) -> xr.Dataset:
-    """Return a panel with the status of the trials that were not asked for, and with the reasons for stopping."""
+def _mark(ds: xr.Dataset, requested: RequestedTrials, replaced: Collection[Status]) -> xr.Dataset:
+    """Return a panel with the status of the trials that were not asked for, and with the reasons for stopping.
+
+    Beyond the numbers asked for, the statuses `replaced` are.
+    """
     grid = [str(dim) for dim in ds["status"].dims if dim != "trial"]
     requested = requested.fitted([ds.sizes[dim] for dim in grid], ds.sizes["trial"])
     reasons = np.array([stop.meaning for stop in Stop])[requested.stopped]
     limits = xr.DataArray(requested.trials, dims=grid)
-    beyond = (ds["status"] == Status.PENDING) & (ds["trial"] >= limits)
+    beyond = ds["status"].isin(list(replaced)) & (ds["trial"] >= limits)
     status = ds["status"].where(~beyond, np.int8(Status.NOT_ASKED_FOR)).astype(ds["status"].dtype)
     marked = ds.assign(status=status.transpose(*ds["status"].dims).assign_attrs(ds["status"].attrs))
     return marked.assign_coords(

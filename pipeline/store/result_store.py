@@ -30,7 +30,7 @@ from pipeline.store.codec.chunks import Chunks
 from pipeline.store.codec.shards import ShardReader
 from pipeline.store.files.access import Files, accessing, open_files
 from pipeline.store.files.locations import COPYING, ROOT, STATE, exists_remotely, is_local, normalise_location
-from pipeline.store.layout.root import COMPACT_FORMATS, Root, read_root
+from pipeline.store.layout.root import COMPACT_FORMATS, Root, has_labels, read_root
 from pipeline.store.scan.requested import RequestedTrials, requested_by_panel
 from pipeline.store.scan.run_part import RUN_PART, RunPart
 from pipeline.store.sessions.records import sessions_of
@@ -110,8 +110,7 @@ class ResultStore:
     @cached_property
     def chunk_digests(self) -> ChunkDigests:
         """Digests in the chunks of statuses."""
-        variables = {name: ("error", *panel["measures"]) for name, panel in self.spec["panels"].items()}
-        return ChunkDigests(f"{self.spec['study']}/{self.spec['seed']}", variables)
+        return ChunkDigests.of(self.spec, is_labelled=has_labels(self.attributes))
 
     @cached_property
     def run_part(self) -> RunPart | None:

@@ -313,6 +313,7 @@ class ZarrSource:
 
 
 _STORED = "biuf"  # kinds of types of numbers
+_DURATIONS = {"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"}  # of xarray
 _NAN_IN_BASE64 = "AAAAAAAA+H8="  # as xarray writes it into attributes
 
 
@@ -358,7 +359,8 @@ def _is_encoded(array: zarr.Array) -> bool:
     fill = array.attrs.get("_FillValue")
     is_nan = fill in ("NaN", _NAN_IN_BASE64) or (isinstance(fill, float) and math.isnan(fill))
     is_filled = fill is not None and not (array.dtype.kind == "f" and is_nan)
-    is_time = "calendar" in array.attrs or " since " in str(array.attrs.get("units", ""))
+    units, dtype = str(array.attrs.get("units", "")), str(array.attrs.get("dtype", ""))
+    is_time = "calendar" in array.attrs or " since " in units or units in _DURATIONS or "time" in dtype
     return is_filled or is_time or any(name in array.attrs for name in ("scale_factor", "add_offset", "missing_value"))
 
 

@@ -57,9 +57,9 @@ class ComparedPanel:
         return xr.DataArray(list(self.methods), dims="method", name="method", attrs=dict(self.attributes))
 
     @cached_property
-    def without_privacy(self) -> frozenset[str]:
+    def without_privacy(self) -> list[str]:
         """Names of methods that are marked as not private."""
-        return frozenset(not_private(self.coordinate.to_dataset(name="method"), "method"))
+        return not_private(self.coordinate.to_dataset(name="method"), "method")
 
     @property
     def audits(self) -> Mapping[str, Mapping[str, Any]]:
@@ -139,11 +139,16 @@ class ComparedPanel:
         return self.with_summaries({name: self._summarise(ds.sel({by: name})) for name in new}, ds[by].attrs)
 
     def with_summaries(self, summaries: Mapping[str, MethodSummary], attributes: Mapping[str, Any]) -> "ComparedPanel":
-        """Return the panel with further methods, except for those that apply to no cell, and their attributes."""
+        """Return the panel with further methods, except for those that apply to no cell, and their attributes.
+
+        Audits, and the names of methods that are not private, are those of all methods.
+        """
         applied = {name: summary for name, summary in summaries.items() if name == self.own or summary.is_applied}
-        audits = {**json.loads(attributes.get("audits", "{}")), **json.loads(self.attributes.get("audits", "{}"))}
-        merged = {**attributes, "audits": json.dumps(audits)} if audits else attributes
-        return replace(self, summaries={**self.summaries, **applied}, attributes=merged)
+        further = replace(self, summaries={**self.summaries, **applied}, attributes=attributes)
+        audits = {**further.audits, **self.audits}
+        names = dict.fromkeys([*further.without_privacy, *self.without_privacy])
+        joined = {"audits": json.dumps(audits) if audits else "", "not_private": "\n".join(names)}
+        return replace(further, attributes={**attributes, **{name: text for name, text in joined.items() if text}})
 
     def _summarise(self, ds: xr.Dataset) -> MethodSummary:
         """Return the summary of the trials of one method."""

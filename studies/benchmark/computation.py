@@ -18,8 +18,7 @@ from pipeline.declare.panel import AddedMethod
 from pipeline.declare.source import find_study
 from pipeline.declare.study import differences
 from pipeline.errors import command, unknown
-from pipeline.runs.options import RunOptions
-from pipeline.runs.run_plan import RunPlan, plan_run
+from pipeline.runs.run_plan import RunOptions, RunPlan, plan_run
 from pipeline.store.files.locations import holds_root, is_local, normalise_location
 from pipeline.store.result_store import ResultStore, open_complete
 from studies import MODULES, STUDIES

@@ -10,7 +10,7 @@ import xarray as xr
 from pipeline import Figure
 from studies.benchmark.compared_panel import ALL_DATA
 from studies.benchmark.results import BenchmarkResults, MethodResult, PanelResult
-from studies.benchmark.uniformity import LEVEL
+from studies.benchmark.uniformity import LEVEL, NOT_CALIBRATED
 from studies.figures import Axis, Chart, Plot
 from studies.figures.costs import plot_against_cost
 from studies.styles import STYLES_OF_KINDS, Styles
@@ -25,13 +25,20 @@ def figures_of(results: BenchmarkResults) -> tuple[Figure, ...]:
         return Figure(name, title, caption, (), lambda _: [plot for panel in results.panels for plot in draw(panel)])
 
     styles = STYLES_OF_KINDS.get(results.kind, {})
+    together = [
+        f"{result.method} in {panel.compared.title}"
+        for panel in results.panels
+        for result in panel.methods
+        if result.uniformity.rejected and not result.cells_with(NOT_CALIBRATED)
+    ]
     return (
         figure(
             "calibration",
             "Calibration by cell",
             "Largest Kolmogorov-Smirnov distance over the components, of the quantiles or of the levels of central "
             f"intervals, divided by the distance that a test at the level {LEVEL:g}/number of tests of the method "
-            "rejects. Methods above 1 are not calibrated.",
+            "rejects. Methods above 1 are not calibrated. Tests of all cells together are not shown"
+            f"{'; they alone reject ' if together else ''}{'; '.join(together)}.",
             lambda panel: _by_cell(panel, styles, _ratios_of_distances, "KS distance / rejected one"),
         ),
         figure(

@@ -102,6 +102,8 @@ def state_failures(results: BenchmarkResults) -> str:
 
 def state_guarantee(results: BenchmarkResults, method: AddedMethod) -> str:
     """Return the evidence on the privacy guarantee in one sentence."""
+    if any(results.own in panel.compared.without_privacy for panel in results.panels):
+        return f"{results.own} states no guarantee, so that it has no rank."
     panels: dict[str, list[str]] = {}  # by the result of the audit
     for panel in results.panels:
         if panel.compared.audit:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from pipeline.declare.factors import Factor, Value, format_value
-from pipeline.declare.importing import module_file
+from pipeline.declare.local_modules import module_file
 from pipeline.declare.panel import Panel
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study

@@ -4,10 +4,12 @@ Help texts and the state of a store need neither xarray nor Dask, so each comman
 """
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +76,7 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
         return "", ""
     if submission.stopped:
         return "", f"{submission} stopped: {submission.stopped}"
-    follow = command("status", "--watch", store, "--cluster", cluster or submission.cluster or "PROFILE")
+    follow = command("status", "--watch", store, "--cluster", cluster or _own_profile(submission.cluster or ""))
     if cluster is None:
         end = command("cancel", store)
         return follow, f"{submission}: ask its scheduler with --cluster, or end it with: {end}"
@@ -84,6 +86,15 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
         return follow, f"{submission}: running; cancel it with: {end}"
     reason = "does not respond" if is_running is None else "has no tasks left"
     return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
+
+
+def _own_profile(recorded: str) -> str:
+    """Return a recorded profile if its file is one of the user: the author of a foreign store may have chosen it."""
+    from pipeline.clusters.profiles import profile_files, split_choice  # slow import
+
+    file = split_choice(recorded)[0]
+    is_own = bool(file) and any(os.path.samefile(file, own) for own in profile_files().values() if Path(file).exists())
+    return recorded if is_own else "FILE:PROFILE"
 
 
 def _find_submission(opened: "ResultStore") -> "Submission | None":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import pipeline
-from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.blocks.evaluate import FAILURES, Status, total_by_kind
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError, command, counted, verb
 from studies import MODULES
@@ -427,8 +427,10 @@ def _describe_kept(store: str, remedy: str, cluster: str | None) -> str:
     opened = ResultStore.open(store) if ResultStore.exists(store) else None
     if opened is None or not opened.complete:
         return "no trial was committed yet"
-    pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(opened).values())
+    _, failed, pending = total_by_kind(count_trials(opened).values())
     again = f"continue with: {command('resume', store, *cluster_words(cluster))}"
     if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
         return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
+    if not pending and failed:
+        return f"committed blocks are kept, {counted(failed, 'trial')} failed; {again} --retry failed"
     return f"committed blocks are kept, {counted(pending, 'trial')} {verb(pending)} pending; {again}"

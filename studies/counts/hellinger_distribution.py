@@ -169,7 +169,7 @@ def smooth_ahead_of_global(look: Look) -> Finding:
 def ahead_of_histogram(look: Look) -> Finding:
     """Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm."""
     nearer, _, evidence = _compare(look, "laplace", "smooth")
-    return correct(not nearer, nearer, f"{evidence}.")
+    return correct(_compare(look, "smooth", "laplace")[0], nearer, f"{evidence}.")
 
 
 @claim(

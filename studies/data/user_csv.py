@@ -64,7 +64,7 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
 @lru_cache(maxsize=1)  # all cells of a study read one file
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     """Read a file; its modification time and size are arguments because they are part of the cache key."""
-    frame = read_frame(path, keep_default_na=False, na_values=[""])
+    frame = read_frame(path, low_memory=False, keep_default_na=False, na_values=[""])
     names = list(frame.columns)
     if len(names) < 2:
         raise BadInputError(f"{path} must have at least two columns, separated by commas, got one: {names[0]!r}")

@@ -37,7 +37,7 @@ def at_line_ends(plot: Plot) -> pd.DataFrame:
     for title in last or [""]:
         rows = plot.rows[plot.rows["axes"] == title] if title else plot.rows
         rows = rows[rows["series"].isin(series) & rows[column].between(low, high)]
-        at_edge = rows[rows["x"] == rows["x"].max()]
+        at_edge = rows[rows["x"] == (plot.rows if plot.share_x else rows)["x"].max()]
         ends = at_edge.groupby("series", sort=False)[column].last().rename("end")
         places = _spread(_place(ends.to_numpy(float), plot), plot.height)
         parts.append(ends.reset_index().assign(axes=title or None, y=_invert(places, plot)))

@@ -104,7 +104,7 @@ def _notes(plots: Sequence[Plot], hover: bool) -> list[str]:
 
 
 def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
-    """Return the plots with linear instead of logarithmic vertical axes, or vice versa.
+    """Return the plots with linear instead of logarithmic vertical axes, or vice versa, and names at the same places.
 
     None is returned if a value is not positive, or if the limits of a linear axis do not include 0.
     """
@@ -113,14 +113,16 @@ def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
     if any(not plot.y.log and plot.y.limits[0] for plot in plots) or len({plot.y.log for plot in plots}) > 1:
         return None
     axes = [replace(plot.y, log=not plot.y.log, limits=(0.0 if plot.y.log else None, None), ticks=()) for plot in plots]
-    return [replace(plot, y=axis) for plot, axis in zip(plots, axes, strict=True)]
+    at_ends = [not at_line_ends(plot).empty for plot in plots]  # a line may end outside of the limits of one axis
+    return [replace(plot, y=y, at_ends=named) for plot, y, named in zip(plots, axes, at_ends, strict=True)]
 
 
 def records(plot: Plot) -> list[dict[str, Any]]:
     """Return the rows of a plot, and its labels, as JSON values without missing ones."""
     (other,) = other_scale([plot]) or [plot]
-    labels, switched = at_line_ends(plot), at_line_ends(other)["y"]
-    labels = labels.rename(columns={"y": _scale(plot)}).assign(**{_scale(plot, True): switched})
+    labels = at_line_ends(plot).rename(columns={"y": _scale(plot)})
+    switched = at_line_ends(other).rename(columns={"y": _scale(plot, True)})
+    labels = labels.merge(switched, "right", ["axes", "series", "end"])
     table = plot.rows if labels.empty else pd.concat([plot.rows, labels])
     columns = {name: [_value(value) for value in table[name].to_numpy(object)] for name in table}
     if plot.x.discrete:

@@ -52,6 +52,10 @@ class Condition:
                 f"column of {path}: {show_names(path)}"
             )
         column, sign, value = (part.strip() for part in form.groups())
+        if value[:1] == "!" or (value[:1] in ("'", '"') and (len(value) < 2 or value[-1] != value[0])):
+            raise BadInputError(
+                f"where must have a value without ! or a quote at its start, got {text!r}; e.g. 'sex!=f'"
+            )
         with as_bad_input("where"):
             literal = Literal.parse(value)
         if sign in _ORDERS and (value[0] in "'\"" or parse_decimal(literal.text) is None):

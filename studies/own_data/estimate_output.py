@@ -9,6 +9,7 @@ import numpy as np
 
 from mechanisms.core.noise import Noise
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee
+from mechanisms.core.privacy_parameters import add_losses
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior
 from mechanisms.inference.sum_release import SumRelease
@@ -22,7 +23,6 @@ from studies.own_data.output import (
     state_guarantee,
     write_plot,
 )
-from studies.own_data.spending import add_losses
 
 _BLUE = "#3b6ea8"
 
@@ -178,7 +178,10 @@ def load_release(path: Path, command: str) -> StoredRelease:
             None if bounds is None else tuple(bounds),
             values["outside"],
         )
-        release = SumRelease(list(values["statistics"].values()), model)
+        statistics = values["statistics"]  # tools may reorder the keys of JSON objects
+        if set(statistics) != set(question.statistics):
+            raise ValueError(f"statistics must be {', '.join(question.statistics)}, got {', '.join(statistics)}")
+        release = SumRelease([statistics[name] for name in question.statistics], model)
         stated = None if guarantee is None else Guarantee(**guarantee)
     if question.command != command:
         raise BadInputError(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mechanisms import LedgerFile, publish_bounds
+from mechanisms.core.privacy_parameters import add_losses
 from mechanisms.inference.private_posterior import DrawnRelease, release_records
 from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.release_posterior import ReleasePosterior, tabulate_density
@@ -25,7 +26,6 @@ from studies.output import format_numbers
 from studies.own_data.conditions import OTHER
 from studies.own_data.estimate_output import Estimate, Question, StoredRelease
 from studies.own_data.output import print_range, warn_near_end
-from studies.own_data.spending import add_losses
 
 LEVEL = 0.95
 """Probability of the intervals."""

@@ -128,7 +128,15 @@ def release_table(
     if seed is not None:
         values = values.drop(columns="epsilon")
     guarantee = request.guarantee()
-    return Release(values, mechanism, n_rows, guarantee, request.allowed_failure, rehearsal=seed is not None)
+    return Release(
+        values,
+        mechanism,
+        n_rows,
+        guarantee,
+        request.allowed_failure,
+        rehearsal=seed is not None,
+        question=request.question(names),
+    )
 
 
 def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator | None]:
@@ -181,17 +189,18 @@ def _release(
         drawn = publish_quantiles(mechanism, *arrays, ledger=ledger)
     else:
         drawn = mechanism.release(rng, *arrays)
-    ascending = np.empty(len(p))
-    ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)
-    scales = [mechanism.noise_scale(width) * mechanism.method.has_noise for width in drawn.half_widths]
+    drawn_at = np.empty(len(p), dtype=np.intp)  # the drawn value that is the quantile at each p, with all its columns
+    drawn_at[np.argsort(p, kind="stable")] = np.argsort(drawn.values, kind="stable")
+    centres, half_widths = drawn.centres[drawn_at], drawn.half_widths[drawn_at]
+    scales = [mechanism.noise_scale(width) * mechanism.method.has_noise for width in half_widths]
     return pd.DataFrame(
         {
             "p": p,
-            "quantile": ascending,
+            "quantile": drawn.values[drawn_at],
             "noise": [math.sqrt(2.0) * scale for scale in scales],
-            "clipped_from": drawn.centres - drawn.half_widths,
-            "clipped_to": drawn.centres + drawn.half_widths,
-            "capped": drawn.capped,
+            "clipped_from": centres - half_widths,
+            "clipped_to": centres + half_widths,
+            "capped": drawn.capped[drawn_at],
             "epsilon": mechanism.loss,
         }
     )

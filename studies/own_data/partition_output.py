@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Release:
     guarantee: Guarantee | None  # of all values jointly; None if not private
     allowed_failure: float = ALLOWED_FAILURE  # largest value of `failure` without a warning
     rehearsal: bool = True  # noise is generated from a seed; not private
+    question: Mapping[str, Any] = field(default_factory=dict)  # what the values are of, for JSON
 
     @property
     def failure(self) -> float:
@@ -101,6 +103,7 @@ class Release:
         points, released = self.values.iloc[:, 0], self.values.iloc[:, 1]
         names = [kind.format(coefficient, point) for point in points]
         json_values = {
+            **self.question,
             "method": self.mechanism.name,
             "n": self.n_rows,
             "n_partitions": self.mechanism.n_partitions,
@@ -137,7 +140,7 @@ class Release:
             self.values.assign(**facts).to_csv(path, index=False)
         else:
             budget = None if self.rehearsal else self.budget
-            written = {**facts, "budget": budget, "values": self._finite_records()}
+            written = {**self.question, **facts, "budget": budget, "values": self._finite_records()}
             path.write_text(json.dumps(written, indent=2) + "\n")
 
     def _finite_records(self) -> list[dict[Any, Any]]:

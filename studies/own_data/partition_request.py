@@ -1,7 +1,9 @@
 """Request of ``dpstudies partition``, with its public checks and the size of its noise."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -57,6 +59,17 @@ class Request:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)  # public, of target and coefficient's column
     allowed_failure: float = ALLOWED_FAILURE  # largest `Release.failure`
     markers: tuple[Literal, ...] = ()  # cells that are missing, in addition to empty ones
+
+    def question(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return what a value is of, given the `names` of all coefficients, for JSON; all of it is public."""
+        return {
+            "target": self.target,
+            "coefficient": self.coefficient,
+            "features": list(names),
+            "prior": self.prior,
+            "error_variance": self.error_variance,
+            "split": list(self.split) or None,
+        }
 
     def mechanism(self) -> Mechanism:
         """Return the mechanism after validating its arguments; no table is needed."""

@@ -13,7 +13,7 @@ from mechanisms.core.noise import EXACT, Exact, Noise
 from mechanisms.tables.likelihoods import Seen
 from pipeline.errors import BadInputError, as_bad_input, unknown
 from pipeline.tables.formats import NO_NAMES, is_record
-from studies.csv_frame import read_frame, require_file
+from studies.csv_frame import read_texts, require_file
 from studies.own_data.published_checks import find_warnings
 from studies.own_data.published_values import Published, read_published, refuse
 
@@ -200,7 +200,7 @@ def _refuse_wrong_sums(
 def read_table_csv(path: str | os.PathLike[str], levels: Sequence[str], **options: Any) -> NoisyTable:
     """Return the table in a CSV file; see `read_table`."""
     require_file(path)
-    frame = read_frame(str(path), dtype=str, keep_default_na=False)
+    frame = read_texts(str(path))
     try:
         return read_table(frame, levels, **options)
     except BadInputError as error:

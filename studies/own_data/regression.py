@@ -107,7 +107,9 @@ class RegressionRequest:
     @property
     def name(self) -> str:
         """Name of the release in the ledger and in the confirmation."""
-        complete = ", complete rows only" if self.drops_missing else ""
+        complete = (
+            ", complete rows only; neighbours have the same rows with missing cells" if self.drops_missing else ""
+        )
         return f"regression of {self.target} from {self.path}{complete}"
 
 
@@ -168,7 +170,7 @@ def _release_table(options: RegressionOptions, account: Account) -> tuple[Stored
     request = RegressionRequest.parse(options)
     prepared = prepare(request, load_profile(options.cluster), account.seed is not None)
     checked = account.check_release(prepared.guarantee, request.name)
-    _show_forecast(prepared, request.level, account.seed is not None)
+    _show_forecast(request, prepared, account.seed is not None)
     account.confirm(request.name, prepared.guarantee)
     release, rng = release_regression(prepared, request.drops_missing, checked)
     stored = StoredRelease(release, prepared.box, request.drops_missing, prepared.references)
@@ -207,10 +209,11 @@ def prepare(request: RegressionRequest, cluster: Profile, is_rehearsal: bool) ->
     return Prepared(table, n, n_levels, references, box, noise, guarantee, forecast, cluster)
 
 
-def _show_forecast(prepared: Prepared, level: float, is_rehearsal: bool) -> None:
+def _show_forecast(request: RegressionRequest, prepared: Prepared, is_rehearsal: bool) -> None:
     """Print the guarantee and the expected widths, which are public."""
     verb = "a release would spend" if is_rehearsal else "the release spends"
-    say(f"{prepared.n_rows:,} rows; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
+    rows = "complete rows, which --missing drop makes public" if request.drops_missing else "rows"
+    say(f"{prepared.n_rows:,} {rows}; {verb} {prepared.guarantee}, {prepared.noise.name} noise")
     if large := describe_large_delta(prepared.guarantee.delta, prepared.n_rows):
         say(f"warning: {large}")
     names, ends = ("intercept", *prepared.box.names[:-1]), (prepared.forecast.low, prepared.forecast.high)
@@ -218,7 +221,7 @@ def _show_forecast(prepared: Prepared, level: float, is_rehearsal: bool) -> None
         f"{name} {low:.3g}" + (f" to {high:.3g}" if f"{high:.3g}" != f"{low:.3g}" else "")
         for name, low, high in zip(names, *ends, strict=True)
     ]
-    say(f"expected widths of {format_level(level)} intervals: {', '.join(widths)}")
+    say(f"expected widths of {format_level(request.level)} intervals: {', '.join(widths)}")
     say(f"they assume {prepared.forecast.assumptions}")
 
 

@@ -50,7 +50,7 @@ class StoredRelease:
         columns = {name: [low, high] for name, low, high in zip(box.names, box.low, box.high, strict=True)}
         missing = {"missing": "drop"} if self.drops_missing else {}
         references = {"references": dict(self.references)} if self.references else {}
-        return {"columns": columns, **references, **missing, **self.release.to_dict()}
+        return {"columns": columns, "order": list(box.names), **references, **missing, **self.release.to_dict()}
 
     def show(self, as_json: bool) -> None:
         """Print the noisy sums of the scaled columns and of their products, or the release as JSON."""
@@ -70,12 +70,14 @@ def load_release(path: Path) -> StoredRelease:
     """Return the release in a file with what ``regress --json`` prints, or in a JSON file of its results.
 
     The text may stand after ``release:``. Earlier versions released features with the names of other results; the word
-    "feature" follows these. Those of earlier versions have no reference levels.
+    "feature" follows these. Those of earlier versions have no reference levels, and no order of the columns but that of
+    the keys.
     """
     with reading_release(path, "regress --json"):
         values = read_release(path)
-        columns = values.pop("columns").items()
-        box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: pair for name, pair in columns})
+        columns = values.pop("columns")
+        order = values.pop("order", list(columns))
+        box = PublicBox.of({f"{name} feature" if name in RESERVED_NAMES else name: columns[name] for name in order})
         references = {str(name): str(level) for name, level in values.get("references", {}).items()}
         return StoredRelease(GramRelease.from_dict(values), box, values.get("missing") == "drop", references)
 

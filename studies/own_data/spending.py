@@ -2,21 +2,15 @@
 
 import sys
 from dataclasses import dataclass
-from decimal import Decimal
 
 import typer
 
 from mechanisms.core.privacy import Guarantee
-from mechanisms.core.privacy_parameters import validate_epsilon
+from mechanisms.core.privacy_parameters import add_losses, validate_epsilon
 from mechanisms.release import CheckedRelease, LedgerFile, Loss, Rehearsal
 from pipeline.errors import BadInputError, as_bad_input
 from studies.option_texts import require_seed
 from studies.own_data.option_groups import BudgetOptions
-
-
-def add_losses(*losses: float) -> float:
-    """Return the sum of privacy losses, added as decimal numbers."""
-    return float(sum(Decimal(repr(loss)) for loss in losses))
 
 
 def require_losses(epsilon: float, bounds_epsilon: float | None = None) -> None:

@@ -165,8 +165,8 @@ def compare_ranges(track: str, summaries: Summaries) -> PageTable:
     """Return the coverage of the slope and the error variance per width of the public ranges, on a track."""
     return PageTable(
         f"Private regression in wide ranges, {track} track",
-        "Coverage of nominal 95 % intervals of the slope / the error variance, if records fill a part of the range of "
-        "each column: all, a third or a tenth, in its middle or near its end. Records are not clamped. In "
+        "Coverage of nominal 95 % intervals of the slope / the error variance at ε = 1, if records fill a part of the "
+        "range of each column: all, a third or a tenth, in its middle or near its end. Records are not clamped. In "
         "tests/benchmarks/bench_coverage.py, where 0.7 % of the responses are clamped, intervals of normal-covariates "
         "given 100,000 records cover the slope with probability 0.89 and the error variance with 0.86 at ε = 1.",
         ("n", "place", "factor", *_RANGE_METHODS),
@@ -175,9 +175,9 @@ def compare_ranges(track: str, summaries: Summaries) -> PageTable:
 
 
 def _in_ranges(ds: xr.Dataset, track: str) -> Iterator[tuple[str, ...]]:
-    if track not in ds["track"].values:
+    if track not in ds["track"].values or 1.0 not in ds["epsilon"].values:
         return
-    covered = ds["covered_mean"].sel(track=track).isel(epsilon=-1)
+    covered = ds["covered_mean"].sel(track=track, epsilon=1.0)
     for n, place, factor in product(*(ds[name].values.tolist() for name in ("n", "place", "range_factor"))):
         rates = covered.sel(n=n, place=place, range_factor=factor)
         yield f"{n:,}", place, f"{factor:g}", *(_slope_and_variance(rates, name) for name in _RANGE_METHODS)

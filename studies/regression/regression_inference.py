@@ -162,16 +162,17 @@ PANELS = (
 
 def _slope(ds: xr.Dataset) -> xr.Dataset:
     """Return the summary of the slope at ε = 1, or else the largest ε, for the first kind of records and track."""
-    ds = ds.isel(component=1, records=0, track=0)
-    return ds.sel(epsilon=1.0) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=-1)
+    ds = ds.isel(component=1, records=[0], track=[0])
+    return ds.sel(epsilon=[1.0]) if 1.0 in ds["epsilon"].values else ds.isel(epsilon=[-1])
 
 
 def _against_n(measure: str, label: str, log: bool, best: Literal["", "lowest"] = "") -> Chart:
     return Chart(
         "one-feature", "n", {"y": f"{measure}_mean"}, "algorithm", GRAM_STYLES, x=Axis("number of records", log=True),
         y=Axis(label, log=log), marks=("line", "errors", "points"), prepare=_slope,
-        best=best, first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"), height=300,
-        with_constants=True)  # fmt: skip
+        facet={"records": "records: {}", "epsilon": "ε = {}", "track": "{} track"}, best=best,
+        first=("normal-covariates", "noise-aware-published", "adassp", "naive", "non-private"),
+        height=300)  # fmt: skip
 
 
 STUDY = Study(
@@ -186,16 +187,16 @@ STUDY = Study(
         Figure(
             "coverage",
             "Coverage of the slope",
-            "Fraction of intervals that contain the true slope, for records inside the bounds at ε = 1 on the pure "
-            "track, with 95 % intervals of it. The nominal coverage is 0.95.",
+            "Fraction of intervals that contain the true slope, for the records, ε and track that the title states, "
+            "with 95 % intervals of it. The nominal coverage is 0.95.",
             ("one-feature",),
             _against_n("covered", "coverage of the slope", False),
         ),
         Figure(
             "interval-score",
             "Interval score of the slope",
-            "Mean interval score of the slope, for records inside the bounds at ε = 1 on the pure track, with bars of "
-            "two Monte Carlo standard errors; smaller is better.",
+            "Mean interval score of the slope, for the records, ε and track that the title states, with bars of two "
+            "Monte Carlo standard errors; smaller is better.",
             ("one-feature",),
             _against_n("score", "interval score of the slope", True, "lowest"),
             claims=("k-norm-saves-little-with-one", "posterior-beats-bootstrap", "ignoring-noise-costs"),

@@ -14,7 +14,7 @@ from pipeline import Erratum
 from pipeline.declare.claims import VERDICTS
 from pipeline.errors import command
 from pipeline.store.files.locations import normalise_location
-from pipeline.store.sessions.provenance import now
+from pipeline.store.sessions.records import now
 from studies.figures import Converter, specify_small
 from studies.folders import other_stores
 from studies.report.page import (
@@ -29,7 +29,7 @@ from studies.report.page import (
     write_whole,
 )
 from studies.report.papers import OTHER, PAPERS, Paper
-from studies.report.provenance import cite, describe_folder
+from studies.report.provenance import cite, describe_folder, version_of
 from studies.report.results import (
     VERDICT_GROUPS,
     Results,
@@ -132,9 +132,11 @@ def _page(
 def _notes(folder: str | os.PathLike[str], results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return a heading and a sentence for each study that is missing or not complete, and each store of a user."""
     notes = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
-    for name, state in ((name, result.state) for name, result in results.items()):
-        if state.n_pending or state.n_failed:
-            notes[name] = f"{name}: {state.headline}", state.detail
+    for name, result in results.items():
+        state, part = result.state, result.store.run_part
+        if state.n_pending or state.n_failed or part is not None:
+            share = "" if part is None else f"Share {part} of a run. "
+            notes[name] = f"{name}: {share}{state.headline}", state.detail
     for path in other_stores(folder):
         notes[path.name] = f"{path.name} is not on this page.", f"Its own page: {command('report', path)}"
     return notes
@@ -281,8 +283,8 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     if sessions:
         last = max(sessions, key=lambda session: session["started"])
         day = last.get("finished", last["started"])[:10]
-        commands = dict.fromkeys(f"`{session['command']}`" for session in sessions)
-        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: {', '.join(commands)}"
+        commands = dict.fromkeys(f"`{session.get('command', 'unknown')}`" for session in sessions)
+        origin = f"dpstudies {version_of(last) or 'unknown'}, {day}: {', '.join(commands)}"
     else:
         origin = "The records of the sessions that computed these results were lost."
     rows = (
@@ -330,12 +332,9 @@ def _times(results: Results) -> PageTable:
 
 
 def _origins(results: Results) -> PageTable:
-    return PageTable(
-        "Origin of each store",
-        "",
-        ("study", "seed", "created", "spec (SHA-256)", "code"),
-        [
-            (name, str(of["seed"]), of["created"], of["spec_sha256"][:16], of["study_reference"])
-            for name, of in ((name, result.store.attributes) for name, result in results.items())
-        ],
-    )
+    rows = []
+    for name, result in results.items():
+        attributes = result.store.attributes
+        created, code = (str(attributes.get(key, "unknown")) for key in ("created", "study_reference"))
+        rows.append((name, str(attributes["seed"]), created, attributes["spec_sha256"][:16], code))
+    return PageTable("Origin of each store", "", ("study", "seed", "created", "spec (SHA-256)", "code"), rows)

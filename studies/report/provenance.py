@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipeline.store.sessions.provenance import describe
+from pipeline.store.sessions.records import describe
 from studies.report.results import Results, StudyResults
 
 Rows = list[tuple[str, str]]
@@ -46,16 +46,17 @@ def cite(runs: Iterable[StudyResults]) -> str:
     versions: list[str] = []
     for run in runs:
         attributes = run.store.attributes
-        versions_of_sessions = [session.get("versions") for session in run.sessions]
-        versions += [
-            str(names["dpstudies"])
-            for names in versions_of_sessions
-            if isinstance(names, dict) and "dpstudies" in names
-        ]
+        versions += filter(None, map(version_of, run.sessions))
         commits = _distinct(_revision(session).replace(" with", ", with") for session in run.sessions) or "unknown"
         name = run.store.url.rstrip("/").rpartition("/")[2]
         records.append(f"{name} (seed {attributes['seed']}, spec {attributes['spec_sha256'][:12]}, commit {commits})")
     return f"{_SOFTWARE}, version {_distinct(versions) or 'unknown'}. {'; '.join(records)}."
+
+
+def version_of(session: Mapping[str, Any]) -> str:
+    """Return the version of this package in the record of a session; empty if the record has none."""
+    versions = session.get("versions")
+    return str(versions.get("dpstudies", "")) if isinstance(versions, dict) else ""
 
 
 def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:

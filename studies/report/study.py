@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from pipeline import Claim, Finding, Study
+from pipeline.precision.goals import Reached
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.costs import MethodCosts
 from studies.figures.conversion import Converter
@@ -92,6 +93,7 @@ def _page(
     study = replace(study, figures=(*study.figures, *draw_costs(results, costs)))
     figures, judged = render_figures(study, results.summaries, converter, results.claims, figures_folder)
     lead, findings = lead_with(figures, judged)
+    share = "" if store.run_part is None else f"The store has share {store.run_part} of a run, not all of its trials. "
     page = render_page(
         "study.html",
         converter,
@@ -99,7 +101,7 @@ def _page(
         title=study.title,
         study=study,
         state=results.state,
-        remark=remark,
+        remark=share + remark,
         chapter=Chapter(figures, judged),
         has_origins=any(look.origin for figure in figures for look in figure.plot.series.values()),
         lead=lead,
@@ -122,7 +124,17 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
     """Return the table of the reached precision in a list, which is empty if no run had a precision as its target."""
     if not results.precision:
         return []
-    n_all = sum(needed.n_asked for needed in results.precision)
+    spent = {
+        panel: sum(seconds for _, seconds in methods.values())
+        for panel, methods in MethodCosts.of(results.sessions).by_panel.items()
+    }
+    total, n_done = sum(spent.values()), results.state.n_ok + results.state.n_failed
+
+    def forecast(needed: Reached) -> float:
+        """Return the seconds of the further evaluations, given the share of the panel in the wall time."""
+        share = spent.get(needed.panel, 0.0) / total if total else needed.n_asked / n_done
+        return results.seconds * share * needed.n_more / needed.n_asked
+
     meaning = (
         f"Monte Carlo error reached against {results.precision[0].target}, and the further evaluations and wall time "
         "after which every error is half of the bound"
@@ -139,7 +151,7 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
             f"{needed.precision.n:,}",
             f"{needed.n_asked:,}",
             f"{needed.n_more:,}" if needed.is_known else "unknown",
-            f"{results.seconds * needed.n_more / n_all:,.0f} s" if needed.is_known else "unknown",
+            f"{forecast(needed):,.0f} s" if needed.is_known else "unknown",
         )
         for needed in results.precision
     ]

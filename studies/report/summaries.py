@@ -16,8 +16,6 @@ from pipeline.store.datasets import open_panel
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.scan.states import count_by_status
 
-_ERRORS_OF_QUANTILES = tuple(f"_{quantile}_mcse" for quantile in QUANTILES)
-
 
 def load_summaries(
     store: str | os.PathLike[str] | ResultStore, panels: Sequence[str] = (), study: Study | None = None
@@ -48,7 +46,7 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     """
     names = [str(dim) for dim in summary["n_ok"].dims]
     shown = [str(name) for name, variable in summary.data_vars.items() if set(variable.dims) <= set(names)]
-    shown = [name for name in shown if not name.endswith(_ERRORS_OF_QUANTILES) and not _is_number_of_ok(summary, name)]
+    shown = [name for name in shown if not _is_error_of_quantile(summary, name) and not _is_number_of_ok(summary, name)]
     columns = sorted(shown, key=lambda name: name.startswith("n_"))
     sizes = {name: summary.sizes[name] for name in names}
     cells = {
@@ -57,6 +55,12 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     }
     texts = [*(map(format_value, cells[name]) for name in names), *(_aligned(cells[name]) for name in columns)]
     return list(cells), [list(row) for row in zip(*texts, strict=True)], len(names)
+
+
+def _is_error_of_quantile(summary: xr.Dataset, name: str) -> bool:
+    """Return True if a variable is the error of a quantile of a measure, whose name may also end as a quantile."""
+    measures = [name.removesuffix(f"_{quantile}_mcse") for quantile in QUANTILES]
+    return any(measure != name and f"{measure}_mean" in summary for measure in measures)
 
 
 def _is_number_of_ok(summary: xr.Dataset, name: str) -> bool:

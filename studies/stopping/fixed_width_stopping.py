@@ -326,7 +326,8 @@ def heavy_tails_lose_coverage(look: Look) -> Finding:
 
 _COVERAGE = Chart(
     "coverage", "minimum", {"y": "covered_mean"}, "rule", {}, marks=("level", "line", "errors", "points"),
-    across={"level": _NOMINAL}, prepare=lambda ds: ds.isel(distribution=0, needed=0), height=300)  # fmt: skip
+    across={"level": _NOMINAL}, prepare=lambda ds: ds.isel(distribution=[0], needed=[0]),
+    facet={"distribution": "{} draws", "needed": "{} needed"}, height=300)  # fmt: skip
 STUDY = Study(
     name="fixed-width-stopping",
     title="Coverage of intervals at stopped numbers of trials",
@@ -338,9 +339,9 @@ STUDY = Study(
         Figure(
             "coverage",
             "Coverage against the minimum number of draws",
-            "Fraction of intervals that contain the mean of normal draws, with bars of two Monte Carlo standard errors "
-            "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
-            "all sizes from the minimum on.",
+            "Fraction of intervals that contain the mean, for the distribution and the number of needed draws that the "
+            "title states, with bars of two Monte Carlo standard errors. The nominal coverage is 0.95. The confidence "
+            "sequence has to contain the mean at all sizes from the minimum on.",
             ("coverage",),
             _COVERAGE,
         ),

@@ -120,14 +120,15 @@ def test_plain_zarr_reads_statuses_with_digests(complete_store):
 
 
 def test_status_of_another_key_store_or_length_is_refused():
-    binding = ChunkDigests("study/1", {"p": ("error", "x")})
+    binding = ChunkDigests({"p": "study/1"}, {"p": ("error", "x")}, {"p": (("9", "10"),)})
     status, sets = add_checksum(b"compressed"), ABSENT + digest(b"x") + digest(b"e") + digest(b"y")
     bound = binding.bind("p/status/c/0", status, sets)
     assert binding.unbind("p/status/c/0", bound) == (b"compressed", sets)
     assert binding.digests("x", "p/status/c/0", bound) == [digest(b"x"), digest(b"y")]
     for other, key, content in [
         (binding, "p/status/c/1", bound),
-        (replace(binding, store="study/2"), "p/status/c/0", bound),
+        (replace(binding, scopes={"p": "study/2"}), "p/status/c/0", bound),
+        (replace(binding, labels={"p": (("8", "10"),)}), "p/status/c/0", bound),
         (binding, "p/status/c/0", status),
         (binding, "p/status/c/0", add_checksum(b"")),
         (binding, "p/status/c/0", b""),
@@ -135,6 +136,19 @@ def test_status_of_another_key_store_or_length_is_refused():
     ]:
         with pytest.raises(DamagedChunkError):
             other.unbind(key, content)
+
+
+def test_blocks_of_another_store_of_the_same_study_and_seed_are_refused(tmp_path):
+    """Their places in the store are the same, and their values of the factors or the declarations of panels are not."""
+    values = {"n": [9], "algorithm": ["noisy"], "level": [0.5]}
+    for name, changes in {"": {}, "n": {"n": [16]}, "m": {"algorithm": ["plain"]}, "l": {"level": [0.3]}}.items():
+        path = tmp_path / f"s{name}"
+        compute_into(path, STUDY.configure(panels=["means"], trials=2, values={**values, **changes}))
+        if name:
+            for variable in ("status", "error", *(measure.name for measure in STUDY.panel("means").measures)):
+                shutil.copytree(tmp_path / "s/means" / variable, path / "means" / variable, dirs_exist_ok=True)
+            with pytest.raises(UnreadableStoreError, match="means/"):
+                summarise(open_results(path)["means"].to_dataset())
 
 
 def fill_disk():

@@ -315,17 +315,18 @@ def test_session_that_begins_meanwhile_is_noticed(store_copy, tmp_path, monkeypa
 
 
 def test_partial_copies_of_killed_processes_are_removed(store_copy, tmp_path):
-    """The folder of a running process and those of other destinations remain."""
-    left, running, other = (tmp_path / f".{name}.partial" for name in ("c.zarr.1", "c.zarr.2", "d.zarr.1"))
-    for folder in (left, running, other):
+    """The folder of a running process, those of other destinations and those of users remain."""
+    names = (f"c.zarr.{1:032x}", f"c.zarr.{2:032x}", f"d.zarr.{1:032x}", "c.zarr.mine", f"c.zarr.b.{1:032x}")
+    left, running, *others = (tmp_path / f".{name}.partial" for name in names)
+    for folder in (left, running, *others):
         (folder / "p").mkdir(parents=True)
-    (tmp_path / ".c.zarr.3.partial").symlink_to(other)
+    (tmp_path / f".c.zarr.{3:032x}.partial").symlink_to(others[0])
     lock = new_store._lock(running)
     compact(store_copy, tmp_path / "c.zarr")
     os.close(lock)
     assert not left.exists()
     assert (running / "p").exists()
-    assert (other / "p").exists()
+    assert all((other / "p").exists() for other in others)
 
 
 def test_panels_without_dimensions_are_copied(tmp_path):

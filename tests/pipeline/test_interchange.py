@@ -171,9 +171,10 @@ def made(status, dims=("kind", "trial")):
 
 def test_trials_are_counted_once(ds):
     """A trial that fails in one setting counts as failed; other trials that are pending in one count as pending."""
-    posterior = to_arviz(made([[1, 2, 0, 1, 5, 1], [1, 1, 2, 4, 5, 6]])).posterior  # 6: not asked for
-    assert [posterior.attrs[name] for name in ("n_ok", "n_failed", "n_pending")] == [1, 2, 1]
-    assert posterior.sizes["draw"] == 1
+    asked = [[1, 2, 0, 1, 1, 1], [1, 1, 2, 4, 6, 1]]  # 6: not asked for
+    posterior = to_arviz(made([*asked, [5, 5, 6, 6, 6, 6]])).posterior  # the last setting does not apply
+    assert [posterior.attrs[name] for name in ("n_ok", "n_failed", "n_pending")] == [2, 2, 1]
+    assert posterior.sizes["draw"] == 2
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,7 @@ def test_trials_are_counted_once(ds):
         ("unknown dimension 'chain'", [[1, 1]], {"chain": "chain"}),
         ("chain and draw must be different dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
         ("at least one trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
+        ("at least one trial must be ok in every cell and setting, got none", [[5, 6]], {}),
     ],
 )
 def test_unusable_trials_are_rejected(message, status, given):

@@ -192,6 +192,8 @@ def test_target_of_a_ragged_measure_counts_values():
     few = assess(25, 100, 1.0)
     assert (few.n, few.ratio, few.is_constant) == (25, 2.0, False)
     assert assess(100, 200, 1.0).is_constant
+    assert target.assess([np.full((200, 2), [1.0, np.nan])]).is_reached  # rows have at most one value
+    assert not target.assess([np.full(200, np.nan)]).is_reached
     several = np.arange(200) % 7 / 7
     assert assess(25, 200, several).ratio == 2.0
     assert assess(150, 200, several).is_reached

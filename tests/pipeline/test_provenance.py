@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pipeline.store.sessions.provenance import describe
+from pipeline.store.sessions.records import describe
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -16,8 +16,8 @@ import pipeline.declare.source
 from pipeline import extend, open_results, resume, run
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.code_files import code_sha256
-from pipeline.declare.importing import PREFIX, module_file
-from pipeline.declare.local_modules import local_files
+from pipeline.declare.importing import PREFIX
+from pipeline.declare.local_modules import local_files, module_file
 from pipeline.declare.method_files import stored_method
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.source import StudySource, find_study, stored_source

@@ -262,7 +262,7 @@ PANELS = [panel.name for panel in STUDY.panels]
     [
         ("a different spec or code version .seed: stored 7, now 8", {"seed": 8}),
         (
-            r"other numbers of trials .panels.faults.trials: stored 12, now 4, and 2 more.; .*extend .* --trials N",
+            r"other numbers of trials .*faults.trials: stored 12, now 4, and 2 more.; .*resume .*extend .* --trials N",
             {"trials": 4},
         ),
         ("different spec .*panels.means.factors.scale", {"values": {"scale": [1]}, "panels": PANELS}),
@@ -345,7 +345,7 @@ def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
 
 def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
     store = run(TOY, tmp_path / "r.zarr", panels=["single"])
-    for module in ("pipeline.declare.study", "pipeline.store.sessions.provenance"):
+    for module in ("pipeline.declare.study", "pipeline.store.sessions.records"):
         monkeypatch.setattr(f"{module}.version", lambda name: "99.0", raising=False)
     lose(store.url, "single", 0, 1)
     assert resume(store.url).url == store.url

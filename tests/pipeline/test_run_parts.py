@@ -163,6 +163,7 @@ def test_a_share_is_neither_extended_nor_continued_as_another(parts):
         "has share 1/3 of a run, got --share 2/3": lambda: compute(parts[0], 2, 3),
         "has share 1/3 of a run, got no --share": lambda: pipeline.run(STUDY, parts[0]),
         "has share 1/3 of a run; merge all shares first": lambda: pipeline.extend(parts[0], trials=99, study=STUDY),
+        r"continue with the stored ones: dpstudies resume \S+$": lambda: compute(parts[0], 1, 3, trials=4),
         "cannot be combined with --until": lambda: compute(parts[0], 1, 3, until="claims"),
     }
     for text, call in calls.items():

@@ -150,6 +150,15 @@ def test_record_of_an_earlier_version_is_judged_by_its_heartbeat_after_a_step_of
             Session.begin(url, {})
 
 
+@pytest.mark.parametrize(("error", "state"), [(PermissionError, "unknown"), (ProcessLookupError, "over")])
+def test_a_hidden_process_of_another_user_may_be_running(url, monkeypatch, error, state):
+    with Session.begin(url, {}):
+        monkeypatch.setattr(psutil, "Process", Mock(side_effect=psutil.NoSuchProcess(1)))
+        monkeypatch.setattr(os, "kill", Mock(side_effect=error))
+        assert lease._state(sessions_of(LocalFiles(url))[0]) == state
+        monkeypatch.undo()
+
+
 def test_record_with_an_invalid_start_is_damage(url):
     Session.begin(url, {}).end()
     edit_process(url, lambda process: process.update(start_ticks="1"))

@@ -117,15 +117,28 @@ def test_pending_and_extended_trials_are_missing(new, tmp_path):
     assert_natural_queries_are_right(plain(path))
     pipeline.resume(path, study=STUDY_FILE, progress=False, allow_failures=True)
     assert_equal_arrays(path, new)
-    assert grow(path, STUDY.configure(trials=11)).attributes["store_format"] == 7
+    assert grow(path, STUDY.configure(trials=11)).attributes["store_format"] == 9
     assert plain(path).sizes["trial"] == 11
     assert_natural_queries_are_right(plain(path))
 
 
 @pytest.mark.slow
+def test_stores_of_the_format_7_are_read_extended_and_compacted_in_their_format(new, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.store.layout.template.STORE_FORMAT", 7)
+        path = compute(tmp_path / "s.zarr").url
+    assert_equal_arrays(path, new)
+    assert verify(path).problems == ()
+    grown = pipeline.extend(path, trials=11, study=STUDY_FILE, progress=False, allow_failures=True)
+    assert (grown.attributes["store_format"], verify(path).problems) == (7, ())
+    compact = pipeline.compact(path, tmp_path / "compact.zarr")
+    assert (compact.attributes["store_format"], verify(compact.url).problems) == (8, ())
+
+
+@pytest.mark.slow
 def test_copies_and_shares_mark_missing_values(new, tmp_path):
     compact = pipeline.compact(new, tmp_path / "compact.zarr")
-    assert compact.attributes["store_format"] == 8
+    assert compact.attributes["store_format"] == 10
     assert plain(compact.url).identical(plain(new))
     parts = [compute(tmp_path / f"{k}.zarr", share=f"{k}/2") for k in (1, 2)]
     for part in parts:

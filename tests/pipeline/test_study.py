@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run, summarise
+from pipeline.declare.factors import Statistic
 from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
@@ -385,6 +386,10 @@ def test_differences():
         "b.f: not stored, now present",
     ]
     assert differences({"a": {"b": 1}}, {"a": 1}) == ["a: stored {'b': 1}, now 1"]
+    long = list(range(2000))
+    assert differences(long, long) == []
+    text = "a: stored 2,000 values, now 3; number 3 is the first other one"
+    assert differences({"a": long}, {"a": [0, 1, 9]}) == [text]
 
 
 @pytest.mark.parametrize(
@@ -442,10 +447,25 @@ def uniforms(*_):
         ("got duplicates: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
         ("trials must be .*>= 1.*, got 0", {"trials": 0}),
         ("block_trials must be .*>= 1.*, got 0", {"block_trials": 0}),
-        ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", None), Method("o", None))}),
-        ("m", {"methods": (Method("m", None), Method("m", None))}),
-        ("epsilon", {"methods": (Method("m", None, uses=("epsilon",)),)}),
+        ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", uniforms), Method("o", uniforms))}),
+        ("m", {"methods": (Method("m", uniforms), Method("m", uniforms))}),
+        ("epsilon", {"methods": (Method("m", uniforms, uses=("epsilon",)),)}),
         ("level", {"measures": (Measure("x", "", dims=("level",)),)}),
+        ("'panel', a column of exported tables", {"factors": (Factor("panel", (1, 2), ""),)}),
+        ("got x_sd twice", {"measures": (Measure("x", ""), Measure("x_sd", ""))}),
+        ("got n_ok twice", {"measures": (Measure("x", ""), Measure("n_ok", "", per_trial=False))}),
+        ("got stopped twice", {"measures": (Measure("x", ""), Measure("stopped", "", dtype="bool"))}),
+        ("got x_mean twice", {"factors": (Factor("x_mean", (1,), ""),)}),
+        (
+            "the axis n of statistic ecdf",
+            {
+                "factors": (Factor("n", (1, 2), ""),),
+                "statistics": (Statistic("ecdf", "x", "", uniforms, axis=Factor("n", (3, 4), "")),),
+            },
+        ),
+        ("evaluate of method m must be callable, got 3", {"methods": (Method("m", 3),)}),
+        ("simulate of panel p must be callable, got None", {"simulate": None}),
+        ("of at most 200 bytes", {"name": "\u5dde" * 80}),
         # the noise of a method named "data" would have the numbers of the simulated data
         ("data", {"methods": (Method("data", uniforms),), "trials": 4}),
     ],
@@ -456,6 +476,28 @@ def test_invalid_declarations_are_rejected(message, changes):
     Study("s", "", "", (Panel(**valid),), seed=1).configure()
     with pytest.raises(BadInputError, match=message):
         Panel(**{**valid, **changes})
+
+
+@pytest.mark.parametrize(
+    ("message", "declare"),
+    [
+        ("values of tails must be a tuple, got 'heavy'; add a comma", lambda: Factor("tails", ("heavy"), "")),
+        ("dims of measure cov must be distinct, got j, j", lambda: Measure("cov", "", dims=("j", "j"))),
+        ("uses of method m must be distinct, got a, a", lambda: Method("m", uniforms, uses=("a", "a"))),
+        ("n=1: .*raised KeyError: 'm'; correct it", lambda: applied(lambda cell, _: cell["m"] > 0)),
+        ("n=1: .*must return True or False, got None; add a return", lambda: applied(lambda *_: None)),
+        ("a method must apply to a cell of p, got none", lambda: applied(lambda *_: False)),
+    ],
+)
+def test_declarations_without_numbers_are_refused(message, declare):
+    with pytest.raises(BadInputError, match=message):
+        declare()
+
+
+def applied(validate):
+    factors, methods = (Factor("n", (1,), ""),), (Method("m", uniforms),)
+    panel = Panel("p", "", uniforms, methods, (Measure("x", ""),), factors, validate=validate)
+    Study("s", "", "", (panel,), seed=1).configure()
 
 
 def test_duplicate_panel_names_are_rejected():

@@ -20,12 +20,11 @@ from pipeline.blocks.evaluate import Status
 from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError, ExecutionError
 from pipeline.runs import submission as submissions
-from pipeline.runs.options import RunOptions
-from pipeline.runs.run_plan import plan_run
+from pipeline.runs.run_plan import RunOptions, plan_run
 from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
-from pipeline.store.sessions.provenance import describe
+from pipeline.store.sessions.records import describe
 from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps, refusal, write_study_file

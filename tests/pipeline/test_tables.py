@@ -381,7 +381,11 @@ def test_mismatched_zarr_arrays_are_rejected(tmp_path):
     group.create_array("y", data=np.ones(6))
     group.create_array("packed", data=np.ones(6, dtype="i2"), attributes={"scale_factor": 0.1})
     assert "equal numbers of rows, got a 5, y 6" in refused(tmp_path / "g.zarr", features=["a"])
-    assert "column packed must contain numbers or text" in refused(tmp_path / "g.zarr", features=["packed"])
+    waits = xr.Dataset({"waits": ("row", np.array([3600, 7200] * 3, "timedelta64[s]")), "short": ("row", np.ones(6))})
+    waits["short"].attrs["units"] = "minutes"  # as older versions of xarray describe durations
+    waits.to_zarr(tmp_path / "g.zarr", mode="a", consolidated=False)
+    for name in ("packed", "waits", "short"):
+        assert f"column {name} must contain numbers or text" in refused(tmp_path / "g.zarr", features=[name])
     group.create_array("X", data=np.ones((6, 2)), attributes={"columns": ["b"]})
     assert "the attribute columns of X must name 2 columns, got ['b']" in refused(tmp_path / "g.zarr")
     group["X"].attrs["columns"] = ["a", "b"]

@@ -31,6 +31,14 @@ def legacy(data, setting, streams):
     return {"x": data + np.random.random(len(data))}  # noqa: NPY002
 
 
+def seeded_globally(data, setting, streams):
+    values = []
+    for seed in streams.seeds():
+        np.random.seed(seed)  # noqa: NPY002
+        values.append(np.random.random())  # noqa: NPY002
+    return {"x": data + values}
+
+
 def standard(data, setting, streams):
     return {"x": [random.random() for _ in data]}
 
@@ -108,6 +116,20 @@ def rounded(data, setting, streams):
 def test_method_that_cannot_be_repeated_is_refused_before_anything_is_written(tmp_path, evaluate, difference):
     study = study_of(Method("seeded", seeded), Method("odd", evaluate))
     assert_refused(study, tmp_path, f"^method odd of panel p must return the same numbers {difference}")
+
+
+def test_global_random_state_that_is_seeded_is_refused(tmp_path):
+    """Threads share it, so that one seeds it while another one draws."""
+    study = study_of(Method("odd", seeded_globally))
+    assert_refused(study, tmp_path, "functions of panel p must not change NumPy's global random state, .*, odd; use")
+
+
+def test_number_per_cell_that_depends_on_the_trials_is_refused(tmp_path):
+    measures = (Measure("x", ""), Measure("spread", "", per_trial=False))
+    study = study_of(Method("odd", lambda data, *_: {"x": data, "spread": data.max()}), measures=measures)
+    assert_refused(
+        study, tmp_path, r"method odd of panel p must return equal numbers per cell in all blocks, got spread"
+    )
 
 
 def test_method_that_sometimes_fails_is_refused(tmp_path):

@@ -26,15 +26,17 @@ from pipeline import (
 )
 from pipeline.errors import TargetNotReachedError, UnreadableStoreError
 from pipeline.precision import goals
-from pipeline.results.verdicts import judge_store
+from pipeline.results.verdicts import LookHistory, judge_store
 from pipeline.runs import adaptive, session
 from pipeline.runs.estimate import forecast
+from pipeline.runs.run_plan import RunOptions, plan_extension
 from pipeline.runs.verify import verify
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.requested import Stop
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions import lease
+from pipeline.store.sessions.recorded_goal import read_goal
 from pipeline.store.sessions.records import SESSION_COPIES
 from tests.pipeline import toy
 from tests.pipeline.helpers import make_study, refusal, unchanged
@@ -254,7 +256,7 @@ def test_event_that_did_not_occur_spends_the_budget(tmp_path, target):
 
 
 @pytest.mark.slow
-def test_declared_statistics_have_jackknife_errors(tmp_path):
+def test_declared_statistics_have_errors_of_half_samples(tmp_path):
     """A fraction of about 1/2 has the error 0.5/√n, so that 0.02 needs about 625 trials."""
     ds = grown(tmp_path, "mcse(x_above) <= 0.02", values={"sd": [1.0], "algorithm": ["wide"]})
     assert 200 <= ds["n_asked"].item() <= 1500
@@ -287,6 +289,19 @@ def test_budget_of_trials_ends_the_run_with_a_forecast(tmp_path):
 
 
 @pytest.mark.slow
+def test_new_values_keep_a_target_that_was_not_reached_and_a_fixed_number_replaces_it(tmp_path):
+    """The number replaces the target also if all of its trials are stored."""
+    with pytest.raises(TargetNotReachedError):
+        grown(tmp_path, "mcse(x) <= 1e-3", at_most=100, values={"sd": [1.0], "algorithm": ["wide"]})
+    path = tmp_path / "s.zarr"
+    assert read_goal(extend(path, values={"sd": [0.5]}, study=STUDY).sessions).unmet
+    for _ in range(2):  # the second one has nothing to record
+        store = extend(path, trials=100, study=STUDY)
+        assert read_goal(store.sessions) is None
+    assert len(store.sessions) == 3
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the first round")  # on a busy machine, the minimum may take longer
 def test_budget_of_time_keeps_the_minimum(tmp_path):
     with pytest.raises(TargetNotReachedError):
@@ -310,6 +325,11 @@ def test_deterministic_panels_are_exact(tmp_path):
     store = ResultStore.open(tmp_path / "s.zarr")
     assert store.requested == {}
     assert count_by_status(store, "table")[Status.OK] == 1
+    run(STUDY, tmp_path / "t.zarr", trials=50)
+    extend(tmp_path / "t.zarr", until="mcse(total) <= 1", panels=["table"], study=STUDY)
+    store = ResultStore.open(tmp_path / "t.zarr")
+    assert not read_goal(store.sessions).is_open
+    assert goals.reached_precision(store, STUDY.from_spec(store.spec)) == []
 
 
 @pytest.mark.parametrize(
@@ -320,6 +340,7 @@ def test_deterministic_panels_are_exact(tmp_path):
         ({"until": "mcse(nonsense) <= 0.1", "panels": ["table"]}, "unknown measure or statistic 'nonsense'"),
         ({"until": "mcse(x) < 0.1"}, "must be 'mcse.NAME. <= BOUND'"),
         ({"until": "mcse(x) <= -1"}, "number > 0 or a percentage, got '-1'"),
+        ({"until": "mcse(x) <= 0_1"}, "number > 0 or a percentage, got '0_1'"),
         ({"until": "mcse(x) <= 0%"}, "number > 0 or a percentage, got '0%'"),
         ({"until": "mcse(x[wide] - x[wide]) <= 1"}, "two methods"),
         ({"until": "mcse(x[wide] - exact[narrow]) <= 1"}, "one measure"),
@@ -362,8 +383,13 @@ def test_claims_are_decided_at_looks(tmp_path):
     assert json.loads(json.dumps(looks)) == looks
 
 
-def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_path):
-    """Later trials, which other claims require, do not change the verdict of a claim with level 0."""
+@pytest.mark.slow
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_claims_are_judged_on_the_trials_of_their_look(tmp_path, monkeypatch, is_earlier):
+    """Later trials do not change the verdict of a decided claim; each look at other trials spends a share of a level.
+
+    An earlier version recorded only the largest number of trials of each look.
+    """
     needs = {"p": {"algorithm": ("constant",)}}
 
     @claim("constant", "Constant draws are 0.5.", kind="self-check", level=0, needs=needs)
@@ -371,15 +397,35 @@ def test_claim_about_exact_numbers_is_judged_at_the_look_that_decided_it(tmp_pat
         ds = look["p"]
         return verdict(bool((ds["x_mean"] == 0.5).all()), f"{int(ds['n_ok'].max())} trials.")
 
-    unbiased = next(one for one in STUDY.claims if one.name == "unbiased")
-    study = replace(STUDY, panels=STUDY.panels[:1], claims=(unbiased, constant))
-    store = run(study, tmp_path / "s.zarr", until="claims", at_most=200, values={"sd": [1.0]})
-    assert store.sessions[-1]["looks"] == {"trials": [{"p": 100}, {"p": 200}], "decided": {"constant": 1}}
-    configured = study.from_spec(store.spec)
-    summaries = {"p": summarise(open_results(store)["p"].to_dataset())}
-    findings = {claim.name: finding for claim, finding in judge_store(configured, store, summaries)}
-    assert findings["constant"].evidence == "100 trials."
-    assert findings["unbiased"].evidence.endswith("Look 2 spends 8.7e-08 of the error level 5.7e-07.")
+    @claim("open", "It is open.", kind="self-check", level=1e-6, needs={"p": {"algorithm": ("wide", "narrow")}})
+    def stays_open(look):
+        return verdict(True, f"{look['p']['n_ok'].values.tolist()} trials.", is_settled=False)
+
+    study = replace(STUDY, panels=STUDY.panels[:1], claims=(stays_open, constant))
+    run(study, tmp_path / "s.zarr", until=COARSE, values={"sd": [1.0]})
+    if is_earlier:
+        record = LookHistory.record
+        monkeypatch.setattr(
+            LookHistory,
+            "record",
+            lambda looks: {"looks": {name: record(looks)["looks"][name] for name in ("trials", "decided")}},
+        )
+    for _ in range(2):  # a look at the trials of the last one spends nothing
+        store = extend(tmp_path / "s.zarr", study=study, until="claims", at_most=150)
+        looks = store.sessions[-1]["looks"]
+        assert (looks["trials"], looks["decided"]) == ([{"p": 150}, {"p": 150}], {"constant": 1})
+
+    def evidence():
+        store = ResultStore.open(tmp_path / "s.zarr")
+        summaries = {"p": summarise(open_results(store)["p"].to_dataset())}
+        findings = judge_store(study.from_spec(store.spec), store, summaries)
+        return [finding.evidence for _, finding in findings]
+
+    assert evidence() == ["[[150, 150]] trials. Look 2 spends 1.5e-07 of the error level 1e-06.", "100 trials."]
+    monkeypatch.undo()
+    extend(store, study=study, trials=200)
+    after = "150 trials." if is_earlier else "100 trials."
+    assert evidence() == ["[[200, 200]] trials. Look 3 spends 6.8e-08 of the error level 1e-06.", after]
 
 
 @pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
@@ -406,6 +452,22 @@ def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypat
     assert count_by_status(ResultStore.open(path), "p")[Status.PENDING] == 0
     one, whole = (open_results(where)["p"].to_dataset().load() for where in (path, coarse))
     assert one.identical(whole)
+
+
+@pytest.mark.parametrize("n_more", [0, 100])
+def test_plan_that_another_session_made_obsolete_changes_no_number_asked_for(coarse, tmp_path, monkeypatch, n_more):
+    """The other session is interrupted; its trials stay pending, also if it changed only the numbers asked for."""
+    path = shutil.copytree(coarse, tmp_path / "s.zarr")
+    plan = plan_extension(STUDY, path, RunOptions(values={"sd": [0.2]}))
+    monkeypatch.setattr(session, "execute", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        extend(path, trials=open_results(path)["p"].sizes["trial"] + n_more, study=STUDY)
+    monkeypatch.undo()
+    counts = count_by_status(ResultStore.open(path), "p")
+    assert counts[Status.PENDING] > 0
+    with pytest.raises(BadInputError, match="another session changed the store"):
+        session.compute_pending(plan)
+    assert count_by_status(ResultStore.open(path), "p") == counts
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.errors import (
     BadInputError,
     BusyStoreError,
+    ExecutionError,
     IncompleteStoreError,
     StoreAccessError,
     UnreadableStoreError,
 )
+from pipeline.execution import execute
 from pipeline.execution.checks import Rerun
 from pipeline.execution.in_flight import TaskResult
 from pipeline.faults import retried
@@ -70,6 +73,12 @@ def test_intact_store_has_no_problems_and_is_not_changed(store_copy):
         found = checked(store_copy, sample=None)
     assert (found.problems, found.n_pending) == ((), 0)
     assert found.n_read == found.n_computed == 2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3
+
+
+def test_a_scheduler_that_is_lost_ends_verification_in_one_line(store_copy, monkeypatch):
+    monkeypatch.setattr(execute, "most_threads", Mock(side_effect=OSError("the scheduler has closed the connection")))
+    with unchanged(store_copy), refusal("the connection to the scheduler was lost; restart", error=ExecutionError):
+        checked(store_copy, sample=0)
 
 
 @pytest.mark.parametrize("most_bytes", [1, 2**24])

@@ -9,9 +9,10 @@ from scipy import stats
 
 from studies import STUDIES
 from studies.benchmark.compared_panel import ComparedPanel
+from studies.benchmark.figures import figures_of
 from studies.benchmark.losses import compare_losses
 from studies.benchmark.method_summary import CellMeans, MethodSummary
-from studies.benchmark.results import FitCost, MethodResult
+from studies.benchmark.results import BenchmarkResults, FitCost, MethodResult, PanelResult
 from studies.benchmark.tables import describe_rejected, show_ratio
 from studies.benchmark.uniformity import (
     LARGE_DEVIATION,
@@ -135,6 +136,11 @@ def test_verdicts_of_panels_count_cells_and_state_deviations_of_all_cells_togeth
     assert slight.calibration == "not calibrated (all cells together)"
     assert describe_rejected(slight) == "all cells of calibration, binomial together (intervals too narrow)"
     assert {tests.verdict for tests in slight.uniformity.by_cell.values()} == {"passed"}
+    for result, alone in ((slight, "; they alone reject mine in calibration, binomial"), (several, "")):
+        figure, *_ = figures_of(
+            BenchmarkResults("mine", "posterior", [PanelResult(result.compared, [result])], result.family)
+        )
+        assert figure.caption.endswith(f" Tests of all cells together are not shown{alone}.")
 
 
 def test_a_cell_with_a_deviation_of_an_eighth_never_passes():

@@ -132,6 +132,10 @@ def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command)
     assert code == 3
     assert re.search(r"first block of panel p failed \(toy\.py:\d+: ValueError: a wrong name\): the run stops", err)
     assert "continue with: dpstudies resume t.zarr --cluster threads\n" in err
+    assert command("run", "toy.py", "--store", "t.zarr", "--allow-failures")[0] == 1
+    code, _, err = command("resume", "t.zarr", "--retry", "failed")
+    kept = "committed blocks are kept, 60 trials failed; continue with: dpstudies resume t.zarr --retry failed"
+    assert (code, kept in err) == (3, True)
 
 
 def test_plan_proposes_larger_blocks(command):

@@ -12,7 +12,7 @@ from studies.counts.hellinger_accuracy import accuracy
 from studies.figures import Axis, Plot, describe_hidden, describe_outside
 from studies.figures import plot as plot_module
 from studies.figures.labels import at_line_ends
-from studies.figures.vega import specify_small
+from studies.figures.vega import other_scale, records, specify_small
 from studies.styles import MECHANISM_STYLES, Look, complete_styles
 from tests.studies.first_lines_check import hidden_winners, six_in_turn
 
@@ -158,6 +158,24 @@ def test_line_that_ends_before_the_right_edge_has_no_label_there():
     whole = draw(dict.fromkeys(("ours-0", "laplace"), (1.0, 2.0)), columns=1, height=100)
     assert set(at_line_ends(whole)["series"]) == {"ours-0", "laplace"}
     assert at_line_ends(draw({"ours-0": (1.0, 2.0), "laplace": (3.0,)}, columns=1, height=100)).empty
+    short = draw(dict.fromkeys(("ours-0", "laplace"), (1.0,))).rows
+    for share_x, n_labels in ((True, 0), (False, 2)):
+        rows = pd.concat([whole.rows.assign(axes="a"), short.assign(axes="b")])
+        assert len(at_line_ends(replace(whole, rows=rows, columns=2, share_x=share_x))) == n_labels
+
+
+@pytest.mark.parametrize("ends", [(2.0, 3.0), (2.0, 2.2)])
+def test_both_scales_name_the_lines_at_the_same_places(ends):
+    """The second line of the first axes may end above the linear axis: its label is on the other scale only."""
+    parts = [draw({"ours-0": (1.0, 2.0), "laplace": (1.0, end)}).rows.assign(axes=f"{end}") for end in ends]
+    plot = replace(draw(means_of()), rows=pd.concat(parts), y=Axis(limits=(0.0, 2.5)), columns=1, height=100)
+    for shown in (plot, replace(plot, rows=plot.rows[plot.rows["axes"] == f"{ends[1]}"])):
+        (other,) = other_scale([shown])
+        assert at_line_ends(other).empty == at_line_ends(shown).empty
+        for column, drawn in (("label_linear", shown), ("label_log", other)):
+            labels = at_line_ends(drawn).set_index(["axes", "series"])["y"]
+            places = {(row["axes"], row["series"]): row[column] for row in records(shown) if column in row}
+            assert places == pytest.approx(labels.to_dict(), rel=1e-4)
 
 
 def test_title_of_a_small_image_is_wrapped_and_not_cut():

@@ -406,6 +406,7 @@ def test_statements_that_contradict_each_other_are_refused(words, message):
         ("a,s,var\nx,-5,4\n", "--levels a --value s --seen clipped", "got -5 for x; it is no clipped"),
         ("a,s,var\nx,5,4\n", "--levels a --value s --seen suppressed:9", "is NaN, blank in a file"),
         (CELLS, "--noise geometric", "geometric noise must be an integer, got 130.5 for the total"),
+        ("a,s,var\nx,50,0\nz\n", "--levels a --value s --seen suppressed:10", "3 fields, got fewer in data row 2"),
         (CELLS, "--draws 3", "--output must be given with --draws"),
         (CELLS, "--draws 900000000 --output o.csv", "--draws must be"),
         (CELLS, "--prior poisson", "prior must be valid, got 'poisson'"),

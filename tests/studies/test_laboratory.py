@@ -4,6 +4,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -122,9 +123,18 @@ def test_incomplete_store_has_figures_and_a_page(tmp_path, monkeypatch):
     counts = collection_module.write_collection(tmp_path, tmp_path / "report.html")
     assert counts["undecided"] == counts.total() == len(STUDIES[name].claims)
     page = (tmp_path / "report.html").read_text()
-    assert "All evaluations done." in page  # those of the share
+    assert f"{name}: Share 1/3 of a run. All evaluations done." in page
     assert page.count("<figure") >= 1
     assert f"<b>mine.zarr is not on this page.</b> Its own page: dpstudies report {tmp_path / 'mine.zarr'}" in page
+
+
+@pytest.mark.parametrize("versions", [{}, {"versions": None}, {"versions": {}}])
+def test_records_of_somebody_else_may_lack_fields(versions):
+    session = {"started": "2026-01-02T03:04:05Z", **versions}
+    store = SimpleNamespace(attributes={"seed": 7, "spec_sha256": 64 * "a"})
+    foreign = {"s": SimpleNamespace(sessions=[session], store=store)}
+    assert verdicts_as_markdown([], foreign).startswith("dpstudies unknown, 2026-01-02: `unknown`\n")
+    assert collection_module._origins(foreign).rows == [("s", "7", "unknown", 16 * "a", "unknown")]
 
 
 def test_page_that_cannot_be_written_is_not_computed(tmp_path, monkeypatch):
@@ -248,7 +258,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, refused, tmp_path,
         ("letter.txt", "must be a writable folder"),
         ("lab", "a different spec, scale or code version"),
     ):
-        refused("run", "all", "--store", folder, message=message, longest=3000)  # all stored iterations are listed
+        refused("run", "all", "--store", folder, message=message)
     for options in (("--figures", "f"), ("--study", "x")):
         refused("report", "lab", *options)
     refused("report", "lab", "--output", "absent/page.html", message="a .html or .htm file in an existing folder")

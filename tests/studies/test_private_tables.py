@@ -300,12 +300,13 @@ def test_dropped_rows_are_stated_wherever_the_guarantee_is(printed, regression, 
     """The forecast is that of the complete rows; the ledger, the values and the figure state the assumption."""
     words = (*regression, "--missing", "drop", "--yes", "--ledger", "l", "--budget", 1000)
     out = printed(*words, "--output", "o.json", "--plot", "p.svg")
-    assert out.startswith("40 rows; the release spends 200-DP")
+    assert out.startswith("40 complete rows, which --missing drop makes public; the release spends 200-DP")
     stated = "rows with missing cells are dropped: n = 40 is public, and neighbours have the same ones"
     assert stated in out
     assert stated in json.loads((tmp_path / "o.json").read_text())["neighbours"]
     assert "rows with missing cells are dropped" in (tmp_path / "p.svg").read_text().replace("\n", " ")
-    assert "complete rows only" in (tmp_path / "l").read_text()
+    ledger = (tmp_path / "l").read_text()
+    assert "complete rows only; neighbours have the same rows with missing cells" in ledger
 
 
 def test_ranges_beyond_what_squares_can_hold_are_refused_before_the_release(refused, regression, tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,17 +11,23 @@ import pytest
 import xarray as xr
 
 import pipeline
+from mechanisms import MECHANISMS
 from pipeline import Method
+from pipeline.precision.goals import Reached
+from pipeline.precision.targets import Precision
 from studies import STUDIES
 from studies.benchmark.compared_panel import ComparedPanel
 from studies.benchmark.method_summary import MethodSummary
-from studies.benchmark.results import FitCost, MethodResult, _is_admitted
+from studies.benchmark.page import state_guarantee
+from studies.benchmark.results import BenchmarkResults, FitCost, MethodResult, PanelResult, _is_admitted
 from studies.benchmark.tables import _show_mean
 from studies.benchmark.uniformity import judge_tests
 from studies.figures import Axis, Plot
 from studies.figures.vega import specify_small
 from studies.report.results import StudyResults, read_results
 from studies.report.selections import _restrict
+from studies.report.study import _tabulate_precision, store_page
+from studies.report.summaries import State
 from studies.styles import Look
 from tests.pipeline.helpers import make_study
 
@@ -35,6 +43,7 @@ def test_a_finished_share_of_a_run_has_no_pending_evaluations(tmp_path, share):
     study = make_study(Method("m", lambda data, setting, streams: {"x": data}), trials=40, block_trials=10)
     store = pipeline.run(study, tmp_path / "s.zarr", share=share)
     assert read_results(store, study).state == (20, 0, 0)
+    assert f"The store has share {share} of a run, not all of its trials." in store_page(store, study)
 
 
 def test_the_published_scale_has_all_values_methods_and_trials(tmp_path):
@@ -51,21 +60,40 @@ def test_wall_time_includes_sessions_that_stopped_early():
     assert results_of(TRACES.configure(), records=records).seconds == 90
 
 
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ({"slow": {"a": [10, 60.0]}, "fast": {"a": [90, 20.0], "b": [0, 0.0]}}, "68 s"),  # 3/4 of the time
+        ({"slow": {"a": [10, 0.0]}}, "9 s"),  # not measurable: a tenth of the evaluations
+        ({}, "9 s"),
+    ],
+)
+def test_forecast_of_a_precision_has_the_share_of_its_panel_in_the_wall_time(costs, expected):
+    reached = Reached("slow", "n=1", Precision(10, 1.0, 0.1, 0.05, 2.0), "mcse(x) <= 0.05", n_asked=10, n_more=10)
+    sessions = [{"costs": costs}]
+    results = SimpleNamespace(precision=[reached], seconds=90.0, sessions=sessions, state=State(95, 5, 0))
+    ((table, _),) = _tabulate_precision(results)
+    assert dict(zip(table.heads, table.rows[0], strict=True))["time to halve"] == expected
+
+
 def compared_panel(summaries, attributes):
     study = STUDIES["hellinger-accuracy"]
     coordinates = {"n": xr.DataArray([100, 200], dims="n")}
     return ComparedPanel(study.name, study.panel("k2"), study.criteria, coordinates, summaries, attributes, own="mine")
 
 
-def test_references_with_a_broken_guarantee_are_not_admitted():
+def test_methods_without_a_guarantee_or_with_a_broken_one_are_not_admitted():
     empty = MethodSummary({"ok": np.ones(2)}, {}, {}, {}, {})
     audits = {
         name: json.dumps({name: {"verdict": verdict}}) for name, verdict in (("mine", "holds"), ("cheat", "broken"))
     }
-    panel = compared_panel({"mine": empty}, {"audits": audits["mine"]})
-    panel = panel.with_summaries({"cheat": empty, "fair": empty}, {"audits": audits["cheat"]})
+    panel = compared_panel({"mine": empty, "open": empty}, {"audits": audits["mine"], "not_private": "open"})
+    references = dict.fromkeys(("cheat", "local", "fair"), empty)
+    panel = panel.with_summaries(references, {"audits": audits["cheat"], "not_private": "local"})
     admitted = {name: _is_admitted(panel, name, judge_tests([])) for name in panel.methods}
-    assert admitted == {"mine": True, "cheat": False, "fair": True}
+    assert admitted == {"mine": True, "open": False, "cheat": False, "local": False, "fair": True}
+    results = BenchmarkResults("open", "counts", [PanelResult(replace(panel, own="open"), [])], judge_tests([]))
+    assert state_guarantee(results, MECHANISMS["local"]) == "open states no guarantee, so that it has no rank."
 
 
 @pytest.mark.parametrize(("errors", "expected"), [((0.3, 0.4), "2.00 ± 0.25"), ((0.3, math.nan), "2 ± unknown")])

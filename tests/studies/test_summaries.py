@@ -12,6 +12,7 @@ import xarray as xr
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, run, summarise, to_pandas
 from studies.report.selections import select
+from studies.report.summaries import tabulate
 from tests.studies.test_cli import STUDY_FILE
 
 SIZES = Factor("n", (1, 2, 10), "size", "int")
@@ -94,6 +95,14 @@ def test_values_over_an_output_are_in_the_long_form_only(command, path):
         ["1", "plain", "1", "path"],
         ["1", "plain", "2", "path"],
     ]
+
+
+def test_page_omits_errors_of_quantiles_and_no_error_of_a_mean():
+    """The measure `depth_median` has a name that ends as that of a quantile."""
+    ds = xr.Dataset({name: ("trial", [1.0, 2.0, 4.0]) for name in ("loss", "depth_median")})
+    heads, _, _ = tabulate(summarise(ds.assign(status=("trial", [1, 1, 1]))))
+    errors = [name for name in heads if name.endswith("_mcse")]
+    assert errors == ["loss_mcse", "depth_median_mcse"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from mechanisms.core.metadata import Entry
-from studies.regression.page_tables import compare_coverage
+from studies.regression.page_tables import compare_coverage, compare_ranges
 from studies.tables import AuditedLoss, compare_methods, duration, largest_loss, plus_minus, show_mean
 
 REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b", "c")}
@@ -41,6 +41,18 @@ def test_coverage_of_regression_states_where_intervals_hold():
     assert table.rows == [("dp-gd", "100 (0.91 at 1,000)"), ("binagg", "10 (0.91 at 100)")]
     assert not compare_coverage("approximate", {"one-feature": summary}).rows
     assert not compare_coverage("pure", {}).rows
+
+
+def test_coverage_in_wide_ranges_is_that_at_epsilon_1():
+    cells = {"n": [1_000], "place": ["end"], "range_factor": [3.0], "track": ["pure"], "epsilon": [1.0, 2.0]}
+    covered = xr.Dataset({"covered_mean": 0.5}).expand_dims(
+        algorithm=["naive"], component=["slope-1", "variance"], **cells
+    )
+    covered["covered_mean"] = covered["covered_mean"] + 0.25 * (covered["epsilon"] == 1.0)
+    table = compare_ranges("pure", {"ranges": covered})
+    assert table.rows == [("1,000", "end", "3", "", "", "0.75 / 0.75")]
+    assert "at ε = 1" in table.caption.partition(". ")[0]
+    assert not compare_ranges("pure", {"ranges": covered.drop_sel(epsilon=1.0)}).rows
 
 
 @pytest.mark.parametrize(

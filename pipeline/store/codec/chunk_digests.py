@@ -2,17 +2,21 @@
 
 The chunk of a status consists of the compressed statuses, a skippable frame of Zstandard (RFC 8878, section 3.1.2),
 which every decoder ignores, and a checksum. The frame has the digests of the block's encoded chunks, one per variable,
-in one set or, if the block is being replaced, in several; the checksum of study, seed and key; and the number of sets.
-So a lost, copied, swapped or older chunk is noticed, although its own checksum is correct.
+in one set or, if the block is being replaced, in several; a checksum of what the block is; and the number of sets.
+So a lost, copied, swapped or older chunk is noticed, although its own checksum is correct, also one of another store of
+the study: a block is its study, seed, key, cell and setting, and the declaration of its panel. In stores of formats
+before 9, it is its study, seed and key.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import google_crc32c
 
+from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import DamagedChunkError
 
 ABSENT = bytes(8)
@@ -44,10 +48,22 @@ def remove_checksum(content: bytes, key: str = "a chunk") -> bytes:
 class ChunkDigests:
     """Digests in the chunks of statuses of a store."""
 
-    store: str  # study and seed, which distinguish chunks of different stores
+    scopes: Mapping[str, str]  # by panel: what all of its blocks have in common
     variables: Mapping[
         str, tuple[str, ...]
     ]  # by panel: `error` and the measures in declared order, whose chunks are bound
+    labels: Mapping[str, Sequence[Sequence[str]]]  # by panel: those of the indices of a chunk, for each dimension
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], *, is_labelled: bool) -> "ChunkDigests":
+        """Return the digests of a store with a spec, whose identities of blocks have labels or, earlier, do not."""
+        panels = spec["panels"]
+        scope = f"{spec['study']}/{spec['seed']}"
+        return cls(
+            {name: f"{scope}/{_declaration(spec, panel)}" if is_labelled else scope for name, panel in panels.items()},
+            {name: ("error", *panel["measures"]) for name, panel in panels.items()},
+            {name: _labels(panel) if is_labelled else () for name, panel in panels.items()},
+        )
 
     def bind(self, key: str, status: bytes, sets: bytes) -> bytes:
         """Return the encoded chunk of a status with sets of digests, each in the order of the variables."""
@@ -83,4 +99,20 @@ class ChunkDigests:
         return [sets[at : at + _SIZE] for at in range(_SIZE * variables.index(name), len(sets), _SIZE * len(variables))]
 
     def _identity(self, key: str) -> bytes:
-        return google_crc32c.value(f"{self.store}/{key}".encode()).to_bytes(_CHECKSUM, "little")
+        panel, _, _, *indices = key.split("/")
+        labels = [labels[int(index)] for index, labels in zip(indices, self.labels[panel], strict=False)]
+        text = "/".join([self.scopes[panel], key, *labels])
+        return google_crc32c.value(text.encode()).to_bytes(_CHECKSUM, "little")
+
+
+def _declaration(spec: Mapping[str, Any], panel: Mapping[str, Any]) -> str:
+    """Return the hash of the fields of a spec and a panel that no extension changes."""
+    fields = {name: panel[name] for name in ("version", "block_trials", "outputs", "constants", "measures", "dims")}
+    return sha256(canonical_json([spec["version"], fields]))
+
+
+def _labels(panel: Mapping[str, Any]) -> list[list[str]]:
+    """Return the labels of the indices of a status chunk, for each dimension but that of trials, in order."""
+    values = {**panel["factors"], **panel["method_factors"]}
+    methods = [f"{name} {panel['methods'][name]['version']}" for name in panel["method_order"]]
+    return [[repr(value) for value in values[dim]] if dim in values else methods for dim in panel["dims"]]

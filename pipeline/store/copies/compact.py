@@ -21,8 +21,7 @@ from pipeline.store.layout.root import COMPACT_FORMATS, Root, seal_root
 from pipeline.store.read import reading
 from pipeline.store.result_store import ResultStore, open_complete
 from pipeline.store.sessions.lease import require_idle
-from pipeline.store.sessions.provenance import now
-from pipeline.store.sessions.records import SESSION_COPIES
+from pipeline.store.sessions.records import SESSION_COPIES, now
 
 
 def compact(

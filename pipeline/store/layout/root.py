@@ -19,16 +19,20 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
+from pipeline.store.codec.chunk_digests import ChunkDigests
 from pipeline.store.codec.missing import FILL, describe_array
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import ROOT, STATE
 
-STORE_FORMAT = 7
+STORE_FORMAT = 9
 """Version of the layout of new stores, increased when earlier versions of this package would misread them."""
-COMPACT_FORMATS = {5: 6, STORE_FORMAT: 8}
+COMPACT_FORMATS = {5: 6, 7: 8, STORE_FORMAT: 10}
 """Version of the layout of compact copies, which have shards and can only be read, by that of the original."""
 _MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.store.codec.missing`
+_LABELLED_FORMAT = 9  # the first one whose statuses state their cell, see `pipeline.store.codec.chunk_digests`
 COPY = f"{STATE}/root.json"
+AUDITS = "audits"
+"""Attribute of the root, and of the dimension of the methods, with results of audits as JSON."""
 _SEAL = "content_sha256"
 _ROLES = ("factors", "method_factors", "outputs", "constants")
 _NUMBERS, _TEXTS = ("bytes", "zstd", "crc32c"), ("vlen-utf8", "zstd", "crc32c")
@@ -148,12 +152,24 @@ def marks_missing(attributes: Mapping[str, Any]) -> bool:
     return bool(attributes.get("store_format", STORE_FORMAT) >= _MARKED_FORMAT)
 
 
+def has_labels(attributes: Mapping[str, Any]) -> bool:
+    """Return True for the attributes of a store whose statuses have a checksum of the cell and the setting."""
+    return bool(attributes.get("store_format", STORE_FORMAT) >= _LABELLED_FORMAT)
+
+
 def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
     """Return the folders of all arrays; raise `BadInputError` unless the metadata of a root describe its spec."""
     try:
         spec = json.loads(root["attributes"]["spec"])
         panels = spec["panels"]
         require_text("the name of a study", spec["study"])
+        require_integer("the seed", spec["seed"], 0, 2**63 - 1)
+        ChunkDigests.of(spec, is_labelled=has_labels(root["attributes"]))
+        for audits in json.loads(root["attributes"].get(AUDITS, "{}")).values():
+            for audit in audits.values():
+                if audit["verdict"] != "unaudited":
+                    require_integer("records", audit["n"], 0, MAX_TRIALS)
+                    float(audit["loss"])
         expected: dict[str, list[_Array]] = {name: [] for name in panels}
         for name, spec in panels.items():
             for array in _arrays(name, spec, marks_missing(root["attributes"])):

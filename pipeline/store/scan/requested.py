@@ -53,11 +53,11 @@ class RequestedTrials:
             raise ValueError("numbers of trials must be >= 0, and reasons those of Stop")
 
     @classmethod
-    def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "RequestedTrials":
-        """Return the numbers of a panel from arrays of shape (cell, setting)."""
+    def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray | None = None) -> "RequestedTrials":
+        """Return the numbers of a panel from arrays of shape (cell, setting), by default without reasons."""
         shape, n_factors = _shape(panel), len(panel.factors)
         grids = np.zeros((2, *shape), int)
-        for grid, values in zip(grids, (trials, stopped), strict=True):
+        for grid, values in zip(grids, (trials, trials * 0 if stopped is None else stopped), strict=True):
             for k, setting in enumerate(panel.settings()):
                 at = (slice(None),) * n_factors + setting_index(panel, setting)
                 grid[at] = values[:, k].reshape(shape[:n_factors] + (1,) * (grid[at].ndim - n_factors))
@@ -103,7 +103,7 @@ def requested_by_panel(
             f"after: {repair()}"
         )
     try:
-        requested = _read_requested(sessions)
+        requested = read_requested(next((record for record in reversed(sessions) if REQUESTED in record), {}))
         if any(numbers.trials.ndim != len(panels[panel]["dims"]) for panel, numbers in requested.items()):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -114,16 +114,16 @@ def requested_by_panel(
     return requested
 
 
-def _read_requested(sessions: Sequence[Mapping[str, Any]]) -> dict[str, RequestedTrials]:
-    record: Mapping[str, Any] = next((session[REQUESTED] for session in reversed(sessions) if REQUESTED in session), {})
+def read_requested(record: Mapping[str, Any]) -> dict[str, RequestedTrials]:
+    """Return the numbers that `record_requested` recorded, none for a record without them."""
     return {
         panel: RequestedTrials(*(np.array(grids[name], int).reshape(grids["shape"]) for name in ("trials", "stopped")))
-        for panel, grids in record.items()
+        for panel, grids in record.get(REQUESTED, {}).items()
     }
 
 
 def record_requested(requested: Mapping[str, RequestedTrials]) -> dict[str, Any]:
-    """Return the fields of a session's record from which `requested_by_panel` restores the numbers."""
+    """Return the fields of a record from which `read_requested` restores the numbers."""
     return {
         REQUESTED: {
             panel: {"shape": list(numbers.trials.shape)}

@@ -29,8 +29,15 @@ from pipeline.faults import explain
 from pipeline.store.files.access import Files, open_files
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.layout.root import seal
-from pipeline.store.sessions.provenance import now
-from pipeline.store.sessions.records import intact_record, last_number, put_copies, read_copies, read_record, record_key
+from pipeline.store.sessions.records import (
+    intact_record,
+    last_number,
+    now,
+    put_copies,
+    read_copies,
+    read_record,
+    record_key,
+)
 
 HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
@@ -294,4 +301,15 @@ def _state(record: Mapping[str, Any] | None) -> str:
         is_suspended = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return "unknown" if is_suspended or has_restarted is None else "running"
     except psutil.NoSuchProcess:
-        return "over"
+        return "unknown" if _is_hidden(process["pid"]) else "over"
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return True for a process of another user whose existence the system hides, as with the option ``hidepid``."""
+    try:
+        os.kill(pid, 0)  # no signal is sent
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -30,11 +30,15 @@ class RecordedGoal:
 
 
 def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
-    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it."""
-    record: Mapping[str, Any] = next(
-        (session for session in reversed(sessions) if "until" in session or REQUESTED in session), {}
-    )
-    if "until" not in record:
+    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it.
+
+    The latter leaves out panels in its record of the trials asked for; new values or methods do not.
+    """
+    last = max((number for number, session in enumerate(sessions) if "until" in session), default=None)
+    if last is None:
+        return None
+    record, asked = sessions[last], sessions[last].get(REQUESTED, {})
+    if any(not asked.keys() <= session.get(REQUESTED, asked).keys() for session in sessions[last + 1 :]):
         return None
     unmet = record.get("unmet", "")
     return RecordedGoal(

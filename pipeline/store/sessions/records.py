@@ -4,20 +4,33 @@ A record names the process that writes, what it computes, and for how long. A st
 a record counts only if its checksum, its number and the types of its fields are right.
 """
 
+import os
+import platform
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import threadpoolctl
 
 from pipeline.declare.local_modules import MODULES
 from pipeline.declare.method_files import METHODS
 from pipeline.errors import Damage
+from pipeline.redact import redact_text
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import SESSIONS, STATE
 from pipeline.store.layout.root import seal, unseal
 from pipeline.store.sessions.costs import COSTS, PEAKS, is_costs, is_peaks
-from pipeline.store.sessions.provenance import now
 
+PACKAGES = ("numpy", "scipy", "numba", "dask", "distributed", "xarray", "zarr")
 SESSION_COPIES = f"{STATE}/sessions.json"  # copies of all records by number
 REQUESTED = "asked"
 """Key of the numbers of trials asked for in the record of a session."""
@@ -33,10 +46,59 @@ _FIELDS: dict[str, Callable[[Any], object]] = {
     ),
     **dict.fromkeys(["at_most", "within", "cpu_count"], lambda value: value is None or abs(value) < 2**63),
     "panels": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    REQUESTED: lambda value: isinstance(value, dict),
     COSTS: is_costs,
     PEAKS: is_peaks,
 }
 """Tests of the fields of a record that this package reads; they raise TypeError for some other types."""
+
+
+def now() -> str:
+    """Return the current UTC time, to the second, in ISO 8601 format."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@cache
+def version(package: str) -> str:
+    """Return the version of an installed package, whose metadata are read once per process."""
+    return metadata.version(package)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of packages that results may depend on."""
+    packages = {name: version(name) for name in ("dpstudies", *PACKAGES)}
+    return {**packages, "python": platform.python_version()}
+
+
+def describe(study_file: str | None) -> dict[str, Any]:
+    """Describe this process for the history of a store: command without secrets, versions, machine and git commit."""
+    extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
+    return {
+        "command": redact_text(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+        "versions": versions(),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        "cpu_features": [*extensions["baseline"], *extensions["found"]],
+        "blas": sorted({f"{pool['internal_api']} {pool['version']}" for pool in threadpoolctl.threadpool_info()}),
+        **({} if study_file is None else _git(Path(study_file))),
+    }
+
+
+def _git(file: Path) -> dict[str, Any]:
+    """Return the git commit of a file's repository and its dirty state, or an empty dict if the file is not tracked."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(file.parent), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", file.name)
+        return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": bool(git("status", "--porcelain", "--", ":/"))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
 
 
 def number_of(identifier: str) -> int:

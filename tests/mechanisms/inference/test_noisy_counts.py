@@ -12,7 +12,14 @@ from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, Neighbouri
 from mechanisms.inference import noisy_counts
 from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.release_model import ReleaseModel
-from mechanisms.tables import RandomRounded, Rounded, SmallRounded, Suppressed
+from mechanisms.tables import (
+    RandomRounded,
+    Rounded,
+    SmallRounded,
+    Suppressed,
+    negative_binomial,
+    table_posterior,
+)
 from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.tables.test_enumeration import log_likelihood
 from tests.statistical import assert_mean_within
@@ -262,6 +269,8 @@ def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
     assert given.guarantee == Guarantee(1.0)
     assert "laplace(2)" in repr(removed)
     assert "laplace(4)" in repr(replaced)
+    k_norm = posterior_from_release([41.0, 37.0, 22.0], "multinomial", epsilon=0.5, noise="k-norm", **options)
+    assert "k-norm(4)" in repr(k_norm)
     rate = posterior_from_release(21.4, "poisson", (1, 1), exposure=53.4, epsilon=0.5)
     assert "laplace(2)" in repr(rate)
 
@@ -285,10 +294,11 @@ def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
             ConcentratedGuarantee(0.5 * (2 / 1.2) ** 2 + 0.5 / 1.5**2),
         ),
         ({"noise": [EXACT, GAUSS, GAUSS], "n": 11}, None),
+        ({"y": [np.nan] * 3, "noise": GAUSS, "n": 11, "more": [(0, 9.0, LAPLACE)]}, Guarantee(1 / 1.2)),
     ],
 )
 def test_guarantee_is_that_of_all_values(options, guarantee):
-    found = posterior_from_release([4, 5, 2], "multinomial", (1, 1, 1), **options)
+    found = NoisyCounts("multinomial", **{"y": [4, 5, 2], **options}).posterior((1, 1, 1))
     assert type(found.guarantee) is type(guarantee)
     if guarantee is None:
         assert "guarantee=none)" in repr(found)
@@ -296,6 +306,11 @@ def test_guarantee_is_that_of_all_values(options, guarantee):
     loss, expected = (getattr(one, "epsilon", getattr(one, "rho", None)) for one in (found.guarantee, guarantee))
     assert loss == pytest.approx(expected, rel=1e-12)
     assert found.guarantee.relation is guarantee.relation
+
+
+def test_a_loss_below_the_smallest_number_is_concentrated_and_not_zero():
+    assert NoisyCounts("binomial", 4.0, Noise("gaussian", 1e170), 11).guarantee == ConcentratedGuarantee(5e-324)
+    assert Noise("gaussian", 1e170).guarantee(1.0) == ConcentratedGuarantee(5e-324)
 
 
 def test_proportions_with_noise_per_count_are_counts_divided_by_n():
@@ -323,6 +338,21 @@ def test_distant_values_are_surprising_and_have_a_posterior():
     above = posterior_from_release(1e15, "binomial", (1, 1), n=11, noise=odd, more=[(0, 5.0, GAUSS)])
     nearer = posterior_from_release(80, "binomial", (1, 1), n=11, noise=odd, more=[(0, 5.0, GAUSS)])
     assert above.mean() == pytest.approx(nearer.mean(), rel=1e-6)
+    apart = (above.table.log_marginal_likelihood - nearer.table.log_marginal_likelihood) * odd.scale
+    assert apart == pytest.approx(80 - 1e15, rel=1e-9)
+
+
+def test_tiny_priors_have_quantiles_and_draws():
+    """Most rates and shares are below the smallest number; shares are 0 or 1, each with the probability of its mean."""
+    rates = NoisyCounts("poisson", [9.0, -1.0], GEOMETRIC, exposure=[53.0, 2.0]).posterior((1e-3, 1e-3))
+    p = np.array([0.5, 0.9, 0.999])
+    at = rates.quantile(p)
+    np.testing.assert_allclose(rates.cdf(at), np.tile(p[:, None], 2), rtol=1e-9)
+    assert np.all(rates.quantile(1e-3) == 0.0)
+    shares = NoisyCounts("multinomial", [0, 0, 0], GEOMETRIC).posterior([1e-4] * 3, np.random.default_rng(1))
+    assert_mean_within(shares.sample(np.random.default_rng(2), 20_000)[:, 0], 1 / 3)
+    nodes = table_posterior([0.0, 0.0, np.nan], [GEOMETRIC, GEOMETRIC, None], [2, 2, -1], negative_binomial(1e-4, 1e-4))
+    assert_mean_within(nodes.theta.sample(np.random.default_rng(3), 20_000)[:, 0], 0.5)
 
 
 @pytest.mark.parametrize(

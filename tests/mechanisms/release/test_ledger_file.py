@@ -77,6 +77,17 @@ def test_release_without_epsilon_keeps_the_ledger_readable(tmp_path):
     assert ledger.check() == (1, Decimal("9e-4"))
 
 
+def test_printed_losses_are_rounded_up_and_rests_down(tmp_path):
+    """An epsilon that a message allows is accepted."""
+    ledger = LedgerFile(tmp_path / "l", 1)
+    ledger.spend(Guarantee(0.87654322), "x")
+    assert ledger.describe().endswith("l, 0.123456 of the budget left")
+    with pytest.raises(ValueError, match=r"epsilon must be at most 0\.123456, .*, got 0\.123457"):
+        ledger.check(Guarantee(0.123456789))
+    ledger.spend(Guarantee(0.123456), "y")
+    assert str(Guarantee(1.0000049)) == "1.00001-DP"
+
+
 def test_ledgers_of_earlier_versions_are_read(tmp_path):
     path = tmp_path / "l"
     path.write_text('{"budget": 3.0}\n{"epsilon": 1.0, "release": "mean of x", "time": "2026-11-26T00:00:00+00:00"}\n')

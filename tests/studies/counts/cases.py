@@ -45,6 +45,7 @@ HELLINGER_DISTRIBUTION = Case(
         exchanged("ahead-of-dimension-k3", "reproduced", EVERY, "smooth-n", "laplace"),
         exchanged("smooth-ahead-of-global", "not reproduced", EVERY, "smooth", "global"),
         exchanged("ahead-of-histogram", "reproduced", EVERY, "smooth", "laplace"),
+        exchanged("ahead-of-histogram", "not reproduced", "k2", "smooth", "laplace"),
         Flip({"distributions-are-whole": "failed"}, scale("k2", {}, probability=1 + 1e-11)),
         Flip({"distributions-are-whole": "failed"}, scale("k2", {}, expected_hellinger=1.2)),
         Flip(

@@ -16,7 +16,12 @@ from mechanisms.core.privacy import Guarantee
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile
+from mechanisms.regression.partition_quantile import (
+    QUANTILE_METHODS,
+    PartitionQuantile,
+    ReleasedQuantiles,
+    partition_quantile,
+)
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
@@ -144,6 +149,18 @@ def test_quantiles_ascend_with_their_probability(tables):
     assert found.values.sort_values("p")["quantile"].is_monotonic_increasing
 
 
+def test_quantiles_that_noise_reversed_keep_the_columns_of_their_draw(tables, monkeypatch):
+    request = replace(REQUEST, cutoffs=(), probabilities=(0.05, 0.95), method="quantile", epsilon=1.0)
+    drawn = ReleasedQuantiles(*map(np.array, ([9.0, 2.0], [0.0, 0.5], [16.0, 4.0], [True, False])))
+    monkeypatch.setattr(PartitionQuantile, "release", lambda *_: drawn)
+    values = release_table(str(tables / "t.zarr"), request, 1).values
+    assert values["quantile"].tolist() == [2.0, 9.0]
+    assert values["clipped_from"].tolist() == [-3.5, -16.0]
+    assert values["capped"].tolist() == [False, True]
+    scales = [request.mechanism().noise_scale(width) for width in (4.0, 16.0)]
+    np.testing.assert_allclose(values["noise"], np.sqrt(2.0) * np.array(scales))
+
+
 def test_release_equals_a_direct_computation(tables):
     """A release equals one computed in memory from all rows, with likelihoods to the power n/nⱼ."""
     streams = Streams(5, "partition", "table", "division", {"n_partitions": M}, range(1))
@@ -240,6 +257,7 @@ def test_output_files(partition, tmp_path, suffix, method):
         facts = json.loads(file.read_text())
         stored = pd.DataFrame(facts["values"])
         assert facts["budget"] is None
+        assert (facts["target"], facts["coefficient"], facts["features"]) == ("y", "a", ["intercept", "a", "b"])
     noise = np.maximum(stored["noise"], 1e-9)
     assert np.all(np.abs(stored["quantile"] - printed["quantile"].astype(float)) <= 0.05 * noise)
     assert bool(facts["rehearsal"]) is True

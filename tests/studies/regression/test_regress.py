@@ -9,10 +9,16 @@ import pytest
 import xarray as xr
 import zarr
 
-from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
+from mechanisms.regression.gram_release import (
+    GramRelease,
+    PublicBox,
+    calibrated_gram_noise,
+    gram_sums,
+    release_gram,
+)
 from mechanisms.release import Rehearsal
 from studies.own_data import regression
-from studies.own_data.regression_output import RegressionAnswer
+from studies.own_data.regression_output import RegressionAnswer, StoredRelease, load_release
 
 N = 3000
 RNG = np.random.default_rng(1)
@@ -293,6 +299,19 @@ def test_missing_values_and_text_are_refused_before_the_release(regress, refused
     text.write_text("a,b,y\n" + "10.5,0,1\n" * 1500 + "10.5,high,1\n")
     message = "column 'b' must be a finite number, got something else in data row 1501"
     refused("regress", text, *AT, "--yes", message=message, is_first=False)
+
+
+def test_a_release_does_not_depend_on_the_order_of_its_keys(tmp_path):
+    box = PublicBox.of({"x": (0, 1), "age": (0, 120), "wage": (0, 9)})
+    values = {
+        "n": 90,
+        "noise": {"name": "laplace", "scale": 8.0, "p": 3},
+        "guarantee": None,
+        "noisy": np.eye(4).tolist(),
+    }
+    stored = StoredRelease(GramRelease.from_dict(values), box, False, {})
+    (tmp_path / "r.json").write_text(json.dumps(stored.to_dict(), sort_keys=True))
+    assert load_release(tmp_path / "r.json").box == box
 
 
 def test_a_release_file_must_contain_a_release(refused, tmp_path):

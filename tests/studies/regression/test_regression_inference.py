@@ -1,6 +1,7 @@
 """Trials of `regression-inference` at which a method has an unusual result."""
 
 import pytest
+import xarray as xr
 
 from pipeline import open_results, run
 from studies import STUDIES
@@ -21,3 +22,14 @@ def test_methods_that_release_records_analyse_those_of_the_prior(tmp_path):
     run(study, tmp_path / "store.zarr", trials=1, panels=["five-features"], values=values)
     results = open_results(tmp_path / "store.zarr")["five-features"].compute()
     assert (results["status"] == 1).all()
+
+
+@pytest.mark.parametrize(("records", "track"), [("inside", "pure"), ("outliers", "approximate")])
+def test_figures_state_the_cell_that_they_show(records, track):
+    means = {f"{measure}_{name}": 0.9 for measure in ("covered", "score") for name in ("mean", "mcse")}
+    ds = xr.Dataset(means).expand_dims(
+        n=[10, 100], records=[records, "clamped"], track=[track], epsilon=[0.5], component=["intercept", "slope-1"],
+        algorithm=["naive"])  # fmt: skip
+    for figure in STUDIES["regression-inference"].figures:
+        (plot,) = figure.draw({"one-feature": ds})
+        assert plot.titles == [f"records: {records}, ε = 0.5, {track} track"]

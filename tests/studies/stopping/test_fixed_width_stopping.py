@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import t
 
 from pipeline.precision.stopping import required_trials
-from studies.stopping.fixed_width_stopping import _stop
+from studies.stopping.fixed_width_stopping import STUDY, _stop
 from tests.statistical import assert_mean_within
 
 
@@ -30,3 +31,10 @@ def test_lost_coverage_is_the_paired_difference(results):
     ds = results("coverage")
     fixed, width = (ds["covered"].sel(rule=rule) for rule in ("fixed-size", "fixed-width"))
     np.testing.assert_array_equal(ds["lost"].sel(rule="fixed-width"), fixed - width)
+
+
+def test_figure_states_the_distribution_and_the_needed_draws():
+    ds = xr.Dataset({f"covered_{name}": (("minimum", "rule"), np.full((2, 1), 0.9)) for name in ("mean", "mcse")})
+    ds = ds.assign_coords(minimum=[2, 100], rule=["fixed-width"])
+    (plot,) = STUDY.figures[0].draw({"coverage": ds.expand_dims(distribution=["exponential"], needed=[150, 200])})
+    assert plot.titles == ["exponential draws, 150 needed"]
