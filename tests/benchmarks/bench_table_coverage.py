@@ -155,7 +155,7 @@ def main() -> None:
     chosen = [getattr(given, name) for name in FACTORS]
     cells = [cell for cell in cells if all(a in (None, b) for a, b in zip(chosen, cell, strict=False))]
     if given.smallest:
-        cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 3
+        cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 1
     lines = given.results.read_text().splitlines() if given.results and given.results.exists() else []
     done = {tuple(json.loads(line)["cell"]) for line in lines}
     start = time.monotonic()

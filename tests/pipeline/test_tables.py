@@ -120,14 +120,6 @@ def test_mismatched_arrays_are_rejected(client, message, arrays):
         reduce_rows(arrays, collect, join, cluster=client)
 
 
-def test_error_in_a_block_is_raised_in_the_caller(client):
-    def fail(first, block):
-        raise ArithmeticError(f"at {first}")
-
-    with pytest.raises(ArithmeticError, match="at "):
-        reduce_rows([da.ones(10, chunks=5)], fail, sum, cluster=client)
-
-
 def rise(first, block, keep):
     """Return the peak memory of this process in MB, and the block if `keep` is True (map step)."""
     lines = Path("/proc/self/status").read_text().splitlines()
