@@ -183,6 +183,13 @@ def describe_audit(audit: Mapping[str, Any]) -> str:
     ``deviates`` is there if draws do not follow the stated distribution, whose loss does not exceed the guarantee.
     ``draws`` is the number of compared draws per data set if the guarantee holds; stores of version 0.3 have none.
     """
+    try:
+        return _describe_fields(audit)
+    except (KeyError, TypeError, ValueError):
+        return "audit without the fields of this package"
+
+
+def _describe_fields(audit: Mapping[str, Any]) -> str:
     if audit["verdict"] == "unaudited":
         return "unaudited"
     if audit["verdict"] == "holds":

@@ -1,10 +1,7 @@
 """Tests of the type hints of public names, by running mypy in strict mode on code that uses them."""
 
 import inspect
-import os
 import re
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 import mechanisms
 import pipeline
 import studies
+from tests.pipeline.helpers import run_python
 
 ROOT = Path(__file__).parents[1]
 USER = """
@@ -68,14 +66,7 @@ def test_hints_accept_a_correct_program_and_refuse_wrong_calls(tmp_path):
     (tmp_path / "user.py").write_text(USER + "\n".join(WRONG))
     (tmp_path / "user.ini").write_text(CONFIG)
     words = ["--strict", "--follow-imports=silent", "--ignore-missing-imports", "user.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=user.ini", *words],
-        cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "mypy", "--config-file=user.ini", *words, cwd=tmp_path, env={"MYPYPATH": str(ROOT)})
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert [code for code, error in zip(WRONG.values(), errors, strict=True) if not error.endswith(f"[{code}]")] == []
 

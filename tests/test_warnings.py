@@ -1,12 +1,11 @@
 """Tests of the warning filters: warnings of other packages fail the gate, but not the README's test command."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.pipeline.helpers import run_python
 
 ROOT = Path(__file__).parents[1]
 FILE = """
@@ -33,21 +32,6 @@ def test_warns(category, module):
 @pytest.mark.parametrize(("options", "outcomes"), [("", "...FF"), (GATE, "FFFFF")], ids=["test command", "gate"])
 def test_warnings_of_other_packages_fail_the_gate_only(tmp_path, options, outcomes):
     (tmp_path / "test_one.py").write_text(FILE)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            f"-c{ROOT / 'pyproject.toml'}",
-            "-q",
-            "-n0",
-            "-pno:cacheprovider",
-            "test_one.py",
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"PYTEST_ADDOPTS": options},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options_of_pytest = (f"-c{ROOT / 'pyproject.toml'}", "-q", "-n0", "-pno:cacheprovider", "test_one.py")
+    done = run_python("-m", "pytest", *options_of_pytest, cwd=tmp_path, env={"PYTEST_ADDOPTS": options})
     assert done.stdout.split()[0] == outcomes, done.stdout

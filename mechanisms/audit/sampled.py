@@ -13,10 +13,11 @@ candidates, because only the chosen event is counted in the second half. A bound
 data sets or events may have a larger loss.
 
 **Candidates** are unions of bins with the largest ratios of frequencies, single outputs, and declared events. If there
-are few distinct outputs, each is a bin. Otherwise bins are intervals between quantiles, and each output, or value of
-one component, that occurs repeatedly is a candidate by itself: a mechanism that publishes a record with a small
-probability is detected by that output. Bounds of m single outputs or declared events in the first half have the level
-α/m, so that an event is not chosen because it is one of many.
+are few distinct outputs, each is a bin. Otherwise bins are intervals between quantiles of each component, and of all
+components together if these bins contain many draws. Each output, or value of one component, that occurs repeatedly is
+a candidate by itself: a mechanism that publishes a record with a small probability is detected by that output. Bounds
+of m single outputs or declared events in the first half have the level α/m, so that an event is not chosen because it
+is one of many.
 
 References
 ----------
@@ -165,6 +166,7 @@ def _size(num_samples: int) -> int:
 
 _MAX_BINS = 200
 _QUANTILE_BINS = 64
+_LEAST_PER_BIN = 20  # draws in the mean bin of all columns; an event of many small bins is chosen by chance
 _MIN_SAMPLES = 200
 _MIN_REPEATS = 5  # smallest number of occurrences of an output that is a bin, among many outputs
 
@@ -271,20 +273,29 @@ def _choose(bins: _Division, half: int, delta: float, alpha: float) -> Iterator[
 def _divide(draws: Sequence[Floats], half: int, events: Sequence[Callable[[Floats], ArrayLike]]) -> Iterator[_Division]:
     """Yield the divisions: distinct outputs if there are few, else bins and repeated values; then declared events."""
     pooled = np.concatenate([draw[:half] for draw in draws])
-    d = pooled.shape[1]
-    edges, columns = tuple(np.unique(column) for column in pooled.T), []
-    if len(np.unique(pooled, axis=0)) > _MAX_BINS:
-        levels = np.linspace(0, 1, max(2, round(_QUANTILE_BINS ** (1 / d))) + 1)[1:-1]
-        edges = tuple(np.unique(np.quantile(column, levels)) for column in pooled.T)
-        columns = [slice(None), *(slice(i, i + 1) for i in range(d) if d > 1)]
-    codes = np.unique(_encode(pooled, edges))
-    yield _Division([_find(codes, _encode(draw, edges)) for draw in draws], codes.size + 1, 0)
+    columns = [slice(None), *(slice(i, i + 1) for i in range(pooled.shape[1]) if pooled.shape[1] > 1)]
+    if len(np.unique(pooled, axis=0)) <= _MAX_BINS:
+        yield _bin(draws, pooled, [np.unique(column) for column in pooled.T])
+        columns = []
     for chosen in columns:
-        values, counts = np.unique(pooled[:, chosen], axis=0, return_counts=True)
+        first, parts = pooled[:, chosen], [draw[:, chosen] for draw in draws]
+        d = first.shape[1]
+        n_bins = max(2, round(_QUANTILE_BINS ** (1 / d)))  # per column
+        if n_bins**d <= max(2 * _QUANTILE_BINS, half // _LEAST_PER_BIN):
+            levels = np.linspace(0, 1, n_bins + 1)[1:-1]
+            yield _bin(parts, first, [np.unique(np.quantile(column, levels)) for column in first.T])
+        values, counts = np.unique(first, axis=0, return_counts=True)
         atoms = values[counts >= _MIN_REPEATS]
-        yield _Division([_find_rows(atoms, draw[:, chosen]) for draw in draws], len(atoms) + 1, len(atoms) + 1)
+        if len(atoms):
+            yield _Division([_find_rows(atoms, part) for part in parts], len(atoms) + 1, len(atoms) + 1)
     for event in events:
         yield _Division([_occurs(event, draw) for draw in draws], 2, 2 * len(events))
+
+
+def _bin(draws: Sequence[Floats], pooled: Floats, edges: Sequence[Floats]) -> _Division:
+    """Return the division of draws into the bins between edges, per column, that contain pooled rows."""
+    codes = np.unique(_encode(pooled, edges))
+    return _Division([_find(codes, _encode(draw, edges)) for draw in draws], codes.size + 1, 0)
 
 
 def _find(codes: Integers, code: Integers) -> Integers:
@@ -311,11 +322,12 @@ def _occurs(event: Callable[[Floats], ArrayLike], rows: Floats) -> Integers:
     return occurs.astype(np.int64)
 
 
-def _encode(rows: Floats, edges: tuple[Floats, ...]) -> Integers:
+def _encode(rows: Floats, edges: Sequence[Floats]) -> Integers:
     """Return one number per row, which identifies the interval between `edges` that contains each entry of the row."""
     code = np.zeros(len(rows), dtype=np.int64)
+    # odd factors keep the first columns, if numbers exceed 64 bits
     for column, edge in zip(rows.T, edges, strict=True):
-        code = code * (edge.size + 1) + np.searchsorted(edge, column, side="right")
+        code = code * ((edge.size + 1) | 1) + np.searchsorted(edge, column, side="right")
     return code
 
 

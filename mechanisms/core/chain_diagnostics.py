@@ -29,7 +29,8 @@ _BLOCK = 1 << 17  # number of draws that are transformed at once
 def diagnose_chains(draws: ArrayLike) -> tuple[Floats, Floats]:
     """Return split R-hat and the effective sample size of the mean for draws of shape (..., n_chains, n_draws ≥ 8).
 
-    If all draws of a set are equal, they are NaN and the number of draws; if a draw is not finite, they are NaN and 0.
+    If all draws of a set are equal, up to rounding, they are NaN and the number of draws; if a draw is not finite, they
+    are NaN and 0.
     """
     chains = np.asarray(draws, dtype=np.float64)
     if chains.ndim < 2 or chains.shape[-1] < 8:
@@ -59,7 +60,7 @@ def _diagnose(halves: Floats) -> tuple[Floats, Floats]:
         correlation = 1.0 - (within[:, None] - autocovariance) / total[:, None]
     correlation[:, 0] = 1.0
     ess = m * n / np.maximum(_integrate(correlation), 1.0 / np.log10(m * n))
-    constant = np.ptp(halves, axis=(1, 2)) < np.finfo(np.float64).resolution
+    constant = np.ptp(halves, axis=(1, 2)) <= np.finfo(np.float64).resolution * np.abs(halves).max(axis=(1, 2))
     finite = np.isfinite(halves).all(axis=(1, 2))
     return np.where(constant, np.nan, rhat), np.where(finite, np.where(constant, m * n, ess), 0.0)
 

@@ -57,10 +57,10 @@ def add_losses(*losses: float | Decimal) -> float:
 
 
 def format_loss(loss: float | Decimal) -> str:
-    """Return a privacy loss as text of at most six digits, rounded up.
+    """Return a privacy loss as text of at most six digits, rounded up but for the last digit of a double.
 
-    >>> format_loss(1.0), format_loss(1 / 3), format_loss(1.0000049)
-    ('1', '0.333334', '1.00001')
+    >>> format_loss(0.1 + 0.2), format_loss(1 / 3), format_loss(1.0000049)
+    ('0.3', '0.333334', '1.00001')
     """
     return _rounded(loss, ROUND_CEILING)
 
@@ -75,7 +75,8 @@ def format_rest(rest: float | Decimal) -> str:
 
 
 def _rounded(number: float | Decimal, rounding: str) -> str:
-    return f"{float(Context(prec=6, rounding=rounding).plus(_decimal(number))):g}"
+    exact = Context(prec=15).plus(_decimal(number))
+    return f"{float(Context(prec=6, rounding=rounding).plus(exact)):g}"
 
 
 def _decimal(number: float | Decimal) -> Decimal:

@@ -47,6 +47,7 @@ from mechanisms.draws.dirichlet_divergence import mixture_kl
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _TAIL = 12.0  # truncation of the noise, in standard deviations; larger noise has a probability below 1e-32
+_LARGE = 1e12  # size of noisy counts beyond which they have few digits left for n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +208,9 @@ def gaussian_mechanism(
 def project_counts(noisy: ArrayLike, n: float) -> Floats:
     """Return the nearest points max(noisy − t, 0) with sum n over the last axis, in Euclidean distance."""
     y = np.asarray(noisy, dtype=np.float64)
+    top = y.max(axis=-1, keepdims=True)
+    y = y - np.where(np.abs(top) > _LARGE, top, 0.0)  # a common shift has no effect, but on the digits left for n
     descending = -np.sort(-y, axis=-1)
     thresholds = (np.cumsum(descending, axis=-1) - n) / np.arange(1, y.shape[-1] + 1)
-    n_positive = np.count_nonzero(descending > thresholds, axis=-1)[..., None]
+    n_positive = np.maximum(np.count_nonzero(descending > thresholds, axis=-1)[..., None], 1)
     return np.maximum(y - np.take_along_axis(thresholds, n_positive - 1, axis=-1), 0.0)

@@ -92,7 +92,10 @@ class DrawnPosterior(Posterior):
         """Return the Monte Carlo standard error of the mean, from the effective sample size of all chains."""
         from arviz_stats.base import array_stats  # slow import (1 s)
 
-        return _plain(np.asarray(array_stats.mcse(self.draws, chain_axis=0, draw_axis=1, method="mean")))
+        # in units of a power of two near their range, as arviz_stats takes draws within 1e-15 as constant
+        exponent = np.frexp(np.ptp(self._pooled, axis=0))[1]
+        mcse = array_stats.mcse(np.ldexp(self.draws, -exponent), chain_axis=0, draw_axis=1, method="mean")
+        return _plain(np.asarray(np.ldexp(mcse, exponent)))
 
     def diagnostics(self) -> dict[str, Floats]:
         """Return rank-normalised split R-hat, and the effective sample sizes of bulk and tails, shape (p,), by name.

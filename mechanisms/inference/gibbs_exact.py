@@ -41,6 +41,7 @@ _MAX_TRIES = 1_000  # reached only for NaN, as the hat has at most a few times t
 _DROP = 1.0  # intended decrease of ln p, in nats, from the mode to the start of a tail
 _LEAST_DROP, _LARGEST_DROP = 0.3, 2.5  # accepted range of this decrease
 _TABLE = 1 << 16  # size of the table of log factorials, beyond which Stirling's series is used
+_MOST_RECORDS = 10**13  # beyond, ln n! has an error above 0.03 nats, the rounding of its size n·ln n
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -55,6 +56,11 @@ def sample_gibbs_exact(model: ReleaseModel, prior: Floats, y: Floats, starts: Fl
     """
     if model.entry.is_truncated:
         raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")
+    if model.n > _MOST_RECORDS:
+        raise ValueError(
+            f"n must be at most {_MOST_RECORDS:,} for draws of counts, as log factorials have no digits beyond, got "
+            f"{model.n:,}; pass the number of records"
+        )
     run = _run_multinomial if model.entry.is_vector else _run_binomial
     noise = model.noise.power, 1.0 / model.noise.scale
     return run, (prior, model.n, y, *noise, _log_factorials(min(model.n + 1, _TABLE)))

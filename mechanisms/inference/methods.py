@@ -205,7 +205,7 @@ def fit_release(
     """
     posterior = choice.entry.fit(rng, model, prior, y, **run)
     problem = _problem(posterior)
-    while problem and isinstance(posterior, DrawnPosterior):
+    while problem and choice.entry.is_sampler and isinstance(posterior, DrawnPosterior):
         n_draws = _LONGER * posterior.draws.shape[1]
         if n_draws > _LONGEST or (choice.entry.draws_records and n_draws * model.n > _MAX_DRAWN):
             break

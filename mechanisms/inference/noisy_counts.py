@@ -164,7 +164,7 @@ class NoisyCounts:
 
     @property
     def guarantee(self) -> Guarantee | ConcentratedGuarantee | None:
-        """Guarantee of all values together, ε-DP or ρ-zCDP; None if a value has no noise.
+        """Guarantee of all values together, ε-DP or ρ-zCDP; None if a value has no noise, or none is published.
 
         A public n is not part of it: under addition or removal, n has no guarantee.
         One record changes one count by one under addition or removal, and two under replacement; for Poisson counts,
@@ -187,6 +187,8 @@ class NoisyCounts:
             epsilon, rho = np.maximum(one_count, two_counts)
         else:
             epsilon, rho = two_counts
+        if not losses.any():
+            return None
         if not losses[1].any():
             return Guarantee(float(epsilon), relation=self.relation)
         return ConcentratedGuarantee(float(rho + 0.5 * epsilon**2), relation=self.relation)

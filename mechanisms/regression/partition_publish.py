@@ -19,7 +19,9 @@ import decimal
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -111,6 +113,7 @@ def publish_quantiles(
     The entry in the ledger is the joint guarantee of all quantiles; see `mechanisms.publish_sums` for `before_release`.
     """
     validate_draws(mechanism)
+    mechanism = _within_epsilon(mechanism)
     q, s = mechanism.validate(quantiles, spreads)
     _require_columns("quantiles", q)
     guarantee = joint_guarantee(mechanism, q.shape[1])
@@ -129,6 +132,16 @@ def publish_quantiles(
         partial(_search, noise, mechanism.search),
         noisy_mean,
     )
+
+
+def _within_epsilon(mechanism: PartitionQuantile) -> PartitionQuantile:
+    """Return a mechanism whose last part is smaller by rounding if the parts exceed epsilon by rounding."""
+    *others, last = mechanism.split
+    rest = Fraction(mechanism.epsilon) - sum(map(Fraction, others))
+    if last <= rest:
+        return mechanism
+    last = float(rest) if Fraction(float(rest)) <= rest else math.nextafter(float(rest), 0.0)
+    return replace(mechanism, split=(*others, last))
 
 
 def _require_columns(name: str, values: Floats) -> None:

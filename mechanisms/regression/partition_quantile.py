@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -349,9 +348,6 @@ def partition_quantile(
             f"split of {method.name} must add up to epsilon = {epsilon:.15g}, got "
             f"{' + '.join(f'{part:.15g}' for part in parts)} = {sum(parts):.15g}; change the split or epsilon"
         )
-    rest = Fraction(epsilon) - sum(map(Fraction, parts[:-1]))
-    if parts[-1] > rest:  # by rounding
-        parts = (*parts[:-1], float(rest) if Fraction(float(rest)) <= rest else math.nextafter(float(rest), 0.0))
     make_search = calibrate_search if method.is_exact else SparseVector
     search = make_search(n_partitions, parts[0], start, share, doublings)
     if abs(math.log2(search.start)) + doublings > math.log2(_LARGEST_BOUND):

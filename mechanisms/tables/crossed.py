@@ -7,6 +7,10 @@ so four Markov chains draw its counts with three moves, each accepted by the rat
 * ±s moved from one cell to another, which keeps the total;
 * ±s exchanged in a rectangle of two axes, + − / − +, which keeps all margins of these axes.
 
+If several margins close a cycle, such as all two-way margins of three axes, rectangles change them. The last move is
+then also made in a box of three or more axes, with alternating signs, which keeps all margins of fewer axes, and in
+sums of two or three boxes, as single ones do not connect all sparse tables.
+
 The step s is geometric with a mean that is adapted during burn-in. Chains start from independent draws around the
 measured cells. Without a public total, cells in no measured margin are independent and are drawn from their prior.
 
@@ -18,8 +22,9 @@ Diaconis & Sturmfels, "Algebraic algorithms for sampling from conditional distri
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,8 +168,8 @@ def crossed_posterior(
     ------
     ValueError
         If an argument is invalid, a margin is exact (chains would not be connected; pass n for an exact total), the
-        posterior is close to the bound of the counts, or the chains do not converge: R-hat above 1.01, or effective
-        sample sizes below 400.
+        posterior is close to the bound of the counts, or the chains do not converge: R-hat above 1.01, effective sample
+        sizes below 400, or, for margins that close a cycle, no change of any cell.
 
     Examples
     --------
@@ -207,14 +212,17 @@ def crossed_posterior(
     free_cells = np.flatnonzero(~covered) if total is None else np.empty(0, np.int64)
     mass = np.exp(log_weight[free_cells])
     upper[free_cells], log_weight[free_cells, 1:] = 0, -np.inf
+    has_boxes = _close_cycle([axis for axis, size in enumerate(sizes) if size > 1], [axes for axes, *_ in measurements])
     starts = [_start(rng, index, factors, upper, total) for _ in range(_CHAINS)]
     for sweeps in _SWEEPS:
-        draws = np.stack([_run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, sweeps)
-                          for start in starts])  # fmt: skip
+        draws = np.stack([_run(rng, start.copy(), index, log_factor, log_weight, np.array(sizes), total, has_boxes,
+                               sweeps) for start in starts])  # fmt: skip
         for cell, p in zip(free_cells, mass, strict=True):
             draws[..., cell] = rng.choice(x, size=draws.shape[:2], p=p / p.sum())
         margins = draws @ (index[..., None] == np.arange(factors.kind.size)).sum(axis=0)
         rhat, ess = diagnose_chains(np.moveaxis(np.concatenate([draws, margins], axis=-1), -1, 0))
+        if has_boxes and draws.any() and np.isnan(rhat[:cells]).all():
+            rhat[:cells] = np.inf  # boxes may not connect all tables: equal chains without a move prove nothing
         sums = draws[..., weights.upper == FAR].sum(axis=-1)  # other cells cannot exceed the bound
         if total is None and most - weights.upper[weights.upper < FAR].sum() < sums.mean() + 6.0 * sums.std():
             raise ValueError(
@@ -277,6 +285,19 @@ def _margins(sizes: tuple[int, ...], measurements: Sequence[Measurement]) -> tup
     return np.array(index), factors
 
 
+def _close_cycle(axes: list[int], margins: list[Sequence[int]]) -> bool:
+    """Return True if some three or more axes are in no margin together, but are without any one of them."""
+
+    def is_measured(group: Iterable[int]) -> bool:
+        return any(set(margin).issuperset(group) for margin in margins)
+
+    return any(
+        not is_measured(group) and all(is_measured(set(group) - {axis}) for axis in group)
+        for size in range(3, len(axes) + 1)
+        for group in itertools.combinations(axes, size)
+    )
+
+
 def _largest_count(factors: Factors, weights: Weights, total: int | None) -> int:
     """Return a count that no cell or margin exceeds with a relevant probability, by the values and the prior.
 
@@ -311,7 +332,7 @@ def _start(rng: np.random.Generator, index: Integers, factors: Factors, upper: I
 
 def _run(
     rng: np.random.Generator, x: Integers, index: Integers, log_factor: Floats, log_weight: Floats, sizes: Integers,
-    total: int | None, sweeps: int,
+    total: int | None, has_boxes: bool, sweeps: int,
 ) -> Integers:  # fmt: skip
     """Return draws of one chain after adaptation of the step, shape (draws, cells)."""
     cells, mean_step = x.size, 1.0
@@ -320,8 +341,8 @@ def _run(
     strides = np.array([np.prod(sizes[axis + 1 :], dtype=np.int64) for axis in range(sizes.size)])
 
     def move(n: int) -> float:
-        return _moves(x, margins, index, log_factor, log_weight, sizes, strides, total is not None, mean_step,
-                      rng.random((n, 6)))  # fmt: skip
+        return _moves(x, margins, index, log_factor, log_weight, sizes, strides, total is not None, has_boxes,
+                      mean_step, rng.random((n, 6)))  # fmt: skip
 
     movable = max(np.isfinite(log_weight[:, 1:]).any(axis=1).mean(), 1.0 / cells)  # share of the cells
     for _ in range(20):  # burn-in: half of the moves should be accepted
@@ -334,14 +355,45 @@ def _run(
 
 
 @kernel
-def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_total, mean_step, uniforms):
+def _add_box(changed, by, n, a, b, step, sizes, strides):
+    """Add to n changed cells the corners of the box between cells a and b, with alternating signs and +step at a.
+
+    Return the number of changed cells, and the change at b, which is 0 if a and b differ on fewer than three axes.
+    """
+    shifts, r = np.empty(sizes.size, np.int64), 0
+    for axis in range(sizes.size):
+        shift = (b // strides[axis]) % sizes[axis] - (a // strides[axis]) % sizes[axis]
+        if shift != 0:
+            shifts[r] = shift * strides[axis]
+            r += 1
+    if r < 3:
+        return n, 0
+    change = 0
+    for corner in range(1 << r):
+        cell, change = a, step
+        for k in range(r):
+            if corner >> k & 1:
+                cell, change = cell + shifts[k], -change
+        place = 0
+        while place < n and changed[place] != cell:
+            place += 1
+        if place == n:
+            changed[n], by[n] = cell, 0
+            n += 1
+        by[place] += change
+    return n, change
+
+
+@kernel
+def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_total, has_boxes, mean_step, uniforms):
     """Apply one move per row of uniforms to `x` and `margins`; return the share of accepted moves.
 
     The third uniform decides the sign of the step. Given the sign, twice its value modulo 1 is uniform on [0, 1) and
     independent of all others, so it decides the acceptance.
     """
     cells, limit, accepted = x.size, log_factor.shape[1], 0
-    changed, by = np.empty(4, np.int64), np.empty(4, np.int64)
+    changed, by = np.empty(max(cells, 4), np.int64), np.empty(max(cells, 4), np.int64)
+    choices = sizes.size + 1 if has_boxes else sizes.size
     for move in range(len(uniforms)):
         u = uniforms[move]
         step = 1 + int(np.log(1.0 - u[1]) / np.log1p(-1.0 / mean_step)) if mean_step > 1.0 else 1
@@ -349,7 +401,7 @@ def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_tota
             step = -step
         u_accept = u[2] * 2.0 % 1.0
         a, b = min(int(u[3] * cells), cells - 1), min(int(u[4] * cells), cells - 1)
-        kind = int(u[0] * 3.0)
+        kind, axis = int(u[0] * 3.0), min(int(u[5] * choices), choices - 1)
         n = 0
         if kind == 0 and not keeps_total:
             changed[0], by[0], n = a, step, 1
@@ -357,14 +409,23 @@ def _moves(x, margins, index, log_factor, log_weight, sizes, strides, keeps_tota
             if a == b:
                 continue
             changed[0], changed[1], by[0], by[1], n = a, b, step, -step, 2
-        else:  # the corners of a rectangle: cell b's coordinate replaces that of a on one axis
-            axis = min(int(u[5] * sizes.size), sizes.size - 1)
+        elif axis < sizes.size:  # the corners of a rectangle: cell b's coordinate replaces that of a on one axis
             i, j = (a // strides[axis]) % sizes[axis], (b // strides[axis]) % sizes[axis]
             c, d = a + (j - i) * strides[axis], b + (i - j) * strides[axis]
             if i == j or c == b:
                 continue
             changed[0], changed[1], changed[2], changed[3] = a, c, d, b
             by[0], by[1], by[2], by[3], n = step, -step, -step, step, 4
+        else:  # one to three boxes, each with opposite signs at the last corner of the one before
+            u_cell, u_last = u[4], u[5] * choices % 1.0
+            for box in range(3):
+                n, change_at_b = _add_box(changed, by, n, a, b, step, sizes, strides)
+                if n == 0 or change_at_b == 0 or u_last < 0.5 + 0.25 * box:
+                    break
+                u_cell = u_cell * cells % 1.0
+                a, b, step = b, min(int(u_cell * cells), cells - 1), -change_at_b
+            if n == 0:
+                continue
         change = 0.0
         for k in range(n):
             value = x[changed[k]] + by[k]

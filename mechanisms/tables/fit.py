@@ -280,9 +280,10 @@ def leaf_scale(table: Table) -> float:
     """Return the median standard deviation of the noise of the leaves, the scale of the hyperprior of their mean.
 
     Several measurements of a leaf are pooled. A leaf without a value takes the standard deviation of the nearest node
-    with a value above it, over the square root of the number of leaves below that node. Exact counts have no noise and
-    are left out; those of which only an interval of width w is known have the standard deviation w/√12. If all are left
-    out, the scale is 1.
+    with a value above it, over the square root of the number of leaves below that node. The standard deviation of noise
+    counts as at least 1/√12, that of rounding to integers, so that the hyperprior of a table with hardly any noise does
+    not concentrate at 0. Exact counts have no noise and are left out; those of which only an interval of width w is
+    known have the standard deviation w/√12. If all are left out, the scale is 1.
     """
     forest, (_, spread) = table.forest, _pool_measurements(table)
     spread /= np.sqrt(forest.add_up(forest.left < 0))

@@ -34,6 +34,7 @@ LARGEST = 1 << 52  # largest absolute value and largest given count, below which
 SCALES = 1e-60, 1e12  # smallest and largest scale of noise
 _NARROW = 1e-4  # width in scales of an interval below which probabilities are densities times widths
 _WIDE = 1e4  # scale of discrete Gaussian noise above which its distribution function is an integral
+_LONG = 1 << 16  # range of counts beyond which sums of discrete Gaussian noise leave out gaps
 _CODES: dict[Any, int] = {"laplace": 0, "geometric": 1, "gaussian": 2, "discrete-gaussian": 3}
 _DISCRETE, _RANDOM = 3, 4  # codes of discrete Gaussian noise, and of random rounding, whose scale is the base
 GAUSSIAN = 4  # smallest `kind` of smooth likelihoods, see `Factors`
@@ -211,14 +212,17 @@ class Factors(NamedTuple):
             return (self.log(node, counts + step) - self.log(node, counts - step)) / (2.0 * step)
 
     def deviation(self) -> Floats:
-        """Return the standard deviation of the noise, with that of the interval of an uncertain value."""
-        is_geometric = self.kind // 2 == _CODES["geometric"]
-        pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(0.5 / self.scale)), math.sqrt(2.0) * self.scale)
+        """Return the standard deviation of the noise, with that of the interval of an uncertain value.
+
+        It is at least 1/√12, that of rounding to integers: less noise says no more about a count.
+        """
+        is_geometric, half_rate = self.kind // 2 == _CODES["geometric"], np.minimum(0.5 / self.scale, 100.0)
+        pure = np.where(is_geometric, 1.0 / (math.sqrt(2.0) * np.sinh(half_rate)), math.sqrt(2.0) * self.scale)
         of_noise = np.where(
             self.kind < GAUSSIAN, pure, np.where(self.kind == RANDOM, self.scale / math.sqrt(6.0), self.scale)
         )
         width = np.where((self.kind % 2 == 1) & np.isfinite(self.low), self.high - self.low, 0.0)
-        return np.sqrt(of_noise**2 + width**2 / 12.0)
+        return np.sqrt(np.maximum(of_noise**2 + width**2 / 12.0, 1.0 / 12.0))
 
     def ranges(self) -> tuple[Floats, Floats]:
         """Return the smallest and the largest value of each node, before it was published; NaN if not measured."""
@@ -452,7 +456,7 @@ def _log_cdf(code: int, z: Floats, scale: Floats) -> Floats:
 
 
 def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
-    """Return ln Pr[noise ≤ z] of discrete Gaussian noise by sums over tables, one per scale."""
+    """Return ln Pr[noise ≤ z] of discrete Gaussian noise by sums over tables, one per scale and run of close values."""
     log_cdf = np.empty(z.shape)
     for width in np.unique(scale):
         has_width = scale == width
@@ -462,12 +466,18 @@ def _log_cdf_discrete(z: Floats, scale: Floats) -> Floats:
             continue
         # terms further than `reach` below an end are below 1e-18 of the term at that end
         reach = int(10.0 * width) + 20
-        last = min(int(k.max()), reach)
-        first = min(int(k.min()), -1) - reach
-        grid = np.arange(first, max(last, first) + 1)
-        log_sum = Noise("discrete-gaussian", width).log_normaliser(1)
-        table = np.logaddexp.accumulate(-0.5 * (grid / width) ** 2) - log_sum
-        log_cdf[has_width] = np.minimum(table[np.minimum(k, last) - first], 0.0)
+        k = np.minimum(k, reach)
+        place: Integers | slice = slice(None)
+        runs = [k]
+        if np.ptp(k) > _LONG:
+            k, place = np.unique(k, return_inverse=True)
+            runs = np.split(k, np.flatnonzero(np.diff(k) > reach) + 1)
+        log_sum, parts = Noise("discrete-gaussian", width).log_normaliser(1), []
+        for run in runs:
+            grid = np.arange(min(int(run.min()), -1) - reach, int(run.max()) + 1)
+            table = np.logaddexp.accumulate(-0.5 * (grid / width) ** 2) - log_sum
+            parts.append(np.minimum(table[run - grid[0]], 0.0))
+        log_cdf[has_width] = np.concatenate(parts)[place]
     return log_cdf
 
 

@@ -57,8 +57,9 @@ class TablePosterior(Posterior):
     prior : str
         Prior, as text.
     log_marginal_likelihood : float
-        ln p(y), up to a constant for an improper prior. For a grid of priors, p(y) is the mean of the marginal
-        likelihoods of its points, which have equal probabilities before the measurements.
+        ln p(y), up to a constant for an improper prior. For a grid of priors, p(y) is the sum of the marginal
+        likelihoods of its points, weighted by their probabilities before the measurements: those of the hyperprior of
+        `fit_prior`, or equal ones.
     error : float
         Bound of the total variation distance between each marginal and the exact one, apart from rounding errors.
     """

@@ -117,8 +117,8 @@ def find_defect(study: Study, trial: FirstTrial) -> str:
             return _refusal(panel, setting, difference, len(settings) > 1)
     if _global_state() != state:  # which is seeded, but by one thread while another one draws
         return (
-            f"functions of panel {panel.name} must not change NumPy's global random state, which threads share, got a "
-            f"change by {', '.join(['simulate', *(setting.label for setting in settings)])}; use streams.generators()"
+            "functions of a study must not change NumPy's global random state, which threads share, got a change while "
+            "first trials were evaluated; use streams.generators() in place of np.random"
         )
     return _find_pooled(study, trial, first) if seconds <= _MOST_SECONDS and panel.n_trials > 1 else ""
 

@@ -20,7 +20,7 @@ from pipeline.redact import short_repr, text_of
 MAX_VALUES = 10**6
 _UNSEEDED = "Unseeded: repeated evaluations give different numbers."
 _NAME = re.compile(r"(?!zarr\.json$)\w[\w.-]{0,99}")
-_MOST_BYTES = 200  # of a name, as file systems allow 255 for a file
+_MOST_BYTES = 255  # of a name, as file systems allow
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 Kind = Literal["int", "float", "str", "vector"]

@@ -32,7 +32,7 @@ from pipeline.declare.factors import (
 )
 from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, require_known
-from pipeline.redact import format_error, short_repr
+from pipeline.redact import format_error
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
@@ -362,9 +362,9 @@ class Panel:
         except Exception as error:
             name = getattr(function, "__qualname__", "a function")
             raise BadInputError(f"{where}: {name} raised {format_error(error)}; correct it") from error
-        if not isinstance(answer, bool | np.bool_):
+        if answer is None:
             name = getattr(function, "__qualname__", "a function")
-            raise BadInputError(f"{where}: {name} must return True or False, got {short_repr(answer)}; add a return")
+            raise BadInputError(f"{where}: {name} must return True or False, got None; add a return")
         return bool(answer)
 
     def describe(self, cell: int, settings: Sequence[int]) -> str:
@@ -411,9 +411,11 @@ def _require_names(panel: Panel) -> None:
             f"{', '.join(repeated)}"
         )
     for name in (*axes, *methods_axis):
-        if name in SEL_PARAMETERS | _COLUMNS:
-            use = "a parameter of xarray's sel" if name in SEL_PARAMETERS else "a column of exported tables"
-            raise BadInputError(f"panel {panel.name} must not name a factor or dimension {name!r}, {use}; rename it")
+        if name in SEL_PARAMETERS:
+            raise BadInputError(
+                f"panel {panel.name} must not name a factor or dimension {name!r}, a parameter of xarray's sel; "
+                "rename it"
+            )
 
 
 def _axes(panel: Panel) -> tuple[Factor, ...]:
@@ -437,32 +439,50 @@ def _require_statistics(panel: Panel) -> None:
                 f"statistic {statistic.name} of panel {panel.name} must use a per-trial measure, got "
                 f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
             )
-    values = {axis.name: axis.values for axis in panel.outputs}
-    for statistic in panel.statistics:
-        dims = next(measure.dims for measure in panel.measures if measure.name == statistic.measure)
-        axis = statistic.axis
-        if axis is None:
-            continue
-        is_taken = axis.name in (*dims, "trial", *(other.name for other in _axes(panel) if other not in panel.outputs))
-        if is_taken or values.setdefault(axis.name, axis.values) != axis.values:
-            raise BadInputError(
-                f"the axis {axis.name} of statistic {statistic.name} of panel {panel.name} must not have the name of a "
-                "factor, of a dimension of its measure or of an axis with other values; rename it"
-            )
 
 
 def _require_summary_names(panel: Panel) -> None:
-    """Raise BadInputError if two variables of a summary had one name, or that of a measure or an axis."""
-    summarised = Counter(f"{statistic.measure}_{statistic.name}" for statistic in panel.statistics)
-    summarised.update([*_COUNTS, *(measure.name for measure in panel.measures), *(axis.name for axis in _axes(panel))])
-    for measure in panel.measures:
-        if measure.per_trial:
-            standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
-            summarised.update(f"{measure.name}_{name}" for name in standard)
+    """Raise BadInputError if two variables of a summary had one name."""
+    summarised = Counter(_summary_names(panel))
+    summarised.update(measure.name for measure in panel.measures if not measure.per_trial)
     if repeated := [name for name, count in summarised.items() if count > 1]:
         raise BadInputError(
             f"variables in summaries of panel {panel.name} must have distinct names, got {', '.join(repeated)} twice; "
-            "rename the statistic, measure or factor"
+            "rename the statistic or measure"
+        )
+
+
+def _summary_names(panel: Panel) -> list[str]:
+    """Return the names of the variables that a summary has for the statistics and for the measures per trial."""
+    names = [f"{statistic.measure}_{statistic.name}" for statistic in panel.statistics]
+    for measure in panel.measures:
+        if measure.per_trial:
+            standard = (*STANDARD_STATISTICS, N_VALUES, *(ENDS if measure.is_event else ()))
+            names += [f"{measure.name}_{name}" for name in standard]
+    return names
+
+
+def refuse_confused_names(panel: Panel) -> None:
+    """Raise BadInputError for names that readers would confuse, in a panel of a new store; older stores may have them.
+
+    They are those of measures and axes that variables of summaries or columns of exported tables have, and those of
+    axes of statistics that other axes have.
+    """
+    axes = [axis.name for axis in _axes(panel)]
+    taken = {*_summary_names(panel), *_COUNTS}
+    confused = [name for name in (*(measure.name for measure in panel.measures), *axes) if name in taken]
+    confused += [name for name in axes if name in _COLUMNS]
+    values = {axis.name: axis.values for axis in panel.outputs}
+    for statistic in panel.statistics:
+        dims = next(measure.dims for measure in panel.measures if measure.name == statistic.measure)
+        others = [*dims, "trial", *(axis.name for axis in _axes(panel) if axis not in panel.outputs)]
+        axis = statistic.axis
+        if axis and (axis.name in others or values.setdefault(axis.name, axis.values) != axis.values):
+            confused.append(axis.name)
+    if confused:
+        raise BadInputError(
+            f"panel {panel.name} must not name a measure, factor or axis {confused[0]!r}, which is also a variable of "
+            "its summaries, a column of exported tables or another axis; rename it"
         )
 
 

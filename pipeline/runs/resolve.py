@@ -16,7 +16,7 @@ from pipeline.declare.source import StudySource, enable_sibling_imports, named_s
 from pipeline.declare.study import Study, differences, stored_codes
 from pipeline.declare.trusted_files import is_trusted_file
 from pipeline.errors import BadInputError, command
-from pipeline.store.layout.template import AUDITS
+from pipeline.store.layout.root import AUDITS
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.recorded_goal import read_goal

@@ -16,7 +16,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.user_cluster import ChosenCluster, ClusterChoice, choose_cluster
 from pipeline.declare.factors import require_integer
 from pipeline.declare.method_files import MethodFile
-from pipeline.declare.panel import MAX_TRIALS
+from pipeline.declare.panel import MAX_TRIALS, refuse_confused_names
 from pipeline.declare.source import StudySource, named_source
 from pipeline.declare.study import Study, Values
 from pipeline.errors import BadInputError
@@ -156,7 +156,10 @@ def plan_run(study: StudyLike, store: str | os.PathLike[str], options: RunOption
         stored = existing.spec["panels"] if existing is not None and existing.complete else {}
         trials = {panel.name: stored.get(panel.name, {}).get("trials") or 1 for panel in configured.panels}
         configured = configured.with_trials(trials)
-    if existing is not None:
+    if existing is None:
+        for panel in configured.panels:
+            refuse_confused_names(panel)
+    else:
         _require_run_part(existing, options.share)
         if existing.complete or options.until is None:
             configured = accept_edited_methods(existing, source, configured, options.accept_edited_study)

@@ -200,7 +200,8 @@ def require_columns(source: "TableSource", path: str, columns: Sequence[str]) ->
         if name not in offered:
             raise BadInputError(f"{path}: {unknown_name(source, 'column', name, offered)}")
         if name in source.others:
-            raise BadInputError(f"{path}: column {name} must contain numbers or text; convert it, or omit it")
+            allowed = "numbers or text, neither times nor durations nor packed or marked numbers"
+            raise BadInputError(f"{path}: column {name} must contain {allowed}; convert it, or omit it")
 
 
 def read_part(source: "TableSource", path: str, part: Part, columns: Columns) -> np.ndarray:
@@ -360,7 +361,8 @@ def _is_encoded(array: zarr.Array) -> bool:
     is_nan = fill in ("NaN", _NAN_IN_BASE64) or (isinstance(fill, float) and math.isnan(fill))
     is_filled = fill is not None and not (array.dtype.kind == "f" and is_nan)
     units, dtype = str(array.attrs.get("units", "")), str(array.attrs.get("dtype", ""))
-    is_time = "calendar" in array.attrs or " since " in units or units in _DURATIONS or "time" in dtype
+    is_duration = "timedelta" in dtype or (units in _DURATIONS and array.dtype.kind in "iu")
+    is_time = is_duration or "calendar" in array.attrs or " since " in units
     return is_filled or is_time or any(name in array.attrs for name in ("scale_factor", "add_offset", "missing_value"))
 
 

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +75,7 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
         return "", ""
     if submission.stopped:
         return "", f"{submission} stopped: {submission.stopped}"
-    follow = command("status", "--watch", store, "--cluster", cluster or submission.cluster or "PROFILE")
+    follow = command("status", "--watch", store, "--cluster", cluster or _own_profile(submission.cluster or "", store))
     if cluster is None:
         end = command("cancel", store)
         return follow, f"{submission}: ask its scheduler with --cluster, or end it with: {end}"
@@ -84,6 +85,15 @@ def _describe_submission(store: str, opened: "ResultStore", cluster: str | None)
         return follow, f"{submission}: running; cancel it with: {end}"
     reason = "does not respond" if is_running is None else "has no tasks left"
     return "", f"{submission}: its scheduler {reason}; resume computes the pending trials"
+
+
+def _own_profile(recorded: str, store: str) -> str:
+    """Return a recorded profile unless its file came with the store, whose author may have chosen it."""
+    from pipeline.clusters.profiles import split_choice  # slow import
+
+    file, here = Path(split_choice(recorded)[0]), Path("cluster.yaml").absolute()
+    is_beside = file.is_relative_to(Path(store).absolute().parent)
+    return recorded if file.is_absolute() and (file == here or not is_beside) else "FILE:PROFILE"
 
 
 def _find_submission(opened: "ResultStore") -> "Submission | None":

@@ -131,8 +131,9 @@ def _tabulate_precision(results: StudyResults) -> list[tuple[PageTable, int]]:
     total, n_done = sum(spent.values()), results.state.n_ok + results.state.n_failed
 
     def forecast(needed: Reached) -> float:
-        """Return the seconds of the further evaluations, given the share of the panel in the wall time."""
-        share = spent.get(needed.panel, 0.0) / total if total else needed.n_asked / n_done
+        """Return the seconds of the further evaluations, given the share of the panel in methods or evaluations."""
+        of_methods = spent.get(needed.panel, 0.0) / total if total else 0.0  # without the simulation of data
+        share = max(of_methods, needed.n_asked / n_done)
         return results.seconds * share * needed.n_more / needed.n_asked
 
     meaning = (

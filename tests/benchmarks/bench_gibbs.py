@@ -12,14 +12,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numba
 import numpy as np
-from measuring import SMALLEST, best_seconds, print_machine
+from measuring import SMALLEST, best_seconds, on_two_threads, print_machine
 
 from tests.mechanisms.inference.laplace import sample_gibbs
 
@@ -50,20 +49,6 @@ def report(title: str, bare: Callable[[], object], samplers: dict[str, Callable[
     print(f"{title}: bare draws {bare_time:.0f} ns")
     for name, nanoseconds in zip(samplers, times, strict=True):
         print(f"    {name:32s}{nanoseconds:6.0f} ns, ratio {nanoseconds / bare_time:.2f}")
-
-
-def thread_gain(trial: Callable[[int], object], trials: int) -> float:
-    """Return the speed-up of two threads over one thread for independent trials, from the best times of six rounds."""
-    one = two = float("inf")
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(6):
-            start = time.perf_counter()
-            for i in range(trials):
-                trial(i)
-            middle = time.perf_counter()
-            list(pool.map(trial, range(trials)))
-            one, two = min(one, middle - start), min(two, time.perf_counter() - middle)
-    return one / two
 
 
 def main() -> None:
@@ -104,10 +89,12 @@ def main() -> None:
         "exponential": lambda i: sample_gibbs(np.random.default_rng(i), "exponential", prior, 1000, [y], scale, bounds),
     }
     for name, trial in trials.items():
-        gain = thread_gain(trial, TRIALS)
-        print(
-            f"two threads, {name}, {TRIALS} trials of 4 chains of 7000 iterations: {gain:.2f} times one (at least 1.8)"
+        one, two = best_seconds(
+            (lambda trial=trial: [trial(i) for i in range(TRIALS)], lambda trial=trial: on_two_threads(trial, TRIALS)),
+            6,
         )
+        title = f"two threads, {name}, {TRIALS} trials of 4 chains of 7000 iterations"
+        print(f"{title}: {one / two:.2f} times one (at least 1.8)")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
-"""Time of the smooth-sensitivity mechanism, compared with straightforward code, and time and memory at full size.
+"""Time of the smooth-sensitivity mechanism, compared with plain array operations, and time and memory at full size.
 
     python tests/benchmarks/bench_hellinger.py [--smallest]
 
 The run at full size comes first, because the peak memory of a process never decreases. Ratios compare times on one
-core in the same run, without compilation; the straightforward versions must give the same numbers.
+core in the same run, without compilation; the array operations must give the same numbers.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from measuring import SMALLEST, best_time, peak_megabytes, print_machine
+from measuring import SMALLEST, best_time, on_two_threads, peak_megabytes, print_machine
 from scipy.special import gammaln
 
 from mechanisms import MECHANISMS, CountRelease, balanced_counts, posterior
@@ -31,50 +29,6 @@ def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.
     """Compute the sensitivity, build the mechanism and draw from it, with the public functions."""
     release = MECHANISMS["smooth"].build(np.ones(counts.size), counts, EPSILON, DELTA)
     return release, release.from_uniforms(uniforms)
-
-
-def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[float], float, list[tuple[int, ...]]]:
-    """Implement the mechanism of P0 for k = 3 and a unit prior by loops over data sets, neighbours and outputs."""
-    n = sum(counts)
-    candidates = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
-
-    def log_beta(x: list[float]) -> float:
-        return sum(gammaln(v) for v in x) - gammaln(sum(x))
-
-    def distance(c: tuple[int, ...], d: tuple[int, ...]) -> float:
-        if c == d:
-            return 0.0
-        a, b = [1.0 + v for v in c], [1.0 + v for v in d]
-        middle = [(x + y) / 2 for x, y in zip(a, b, strict=True)]
-        return math.sqrt(max(0.0, 1 - math.exp(log_beta(middle) - (log_beta(a) + log_beta(b)) / 2)))
-
-    def local(c: tuple[int, ...]) -> float:
-        largest = 0.0
-        for i in range(3):
-            for j in range(3):
-                if i != j and c[i] > 0:
-                    d = list(c)
-                    d[i] -= 1
-                    d[j] += 1
-                    largest = max(largest, distance(c, tuple(d)))
-        return largest
-
-    gamma = math.log(1 - EPSILON / (2 * math.log(DELTA / (2 * len(candidates)))))
-    sensitivity = 0.0
-    for c in candidates:
-        moves = sum(abs(x - y) for x, y in zip(counts, c, strict=True)) / 2
-        sensitivity = max(sensitivity, local(c) * math.exp(-gamma * moves))
-    distances = [distance(tuple(counts), c) for c in candidates]
-    weights = [math.exp(-EPSILON * h / (2 * sensitivity)) for h in distances]
-    total = sum(weights)
-    distribution = [w / total for w in weights]
-    mean = sum(p * h for p, h in zip(distribution, distances, strict=True))
-    cumulative, running = [], 0.0
-    for p in distribution:
-        running += p
-        cumulative.append(running)
-    draws = [candidates[min(bisect.bisect_right(cumulative, u), len(distribution) - 1)] for u in uniforms]
-    return sensitivity, distribution, mean, draws
 
 
 def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
@@ -111,12 +65,12 @@ def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndar
     return sensitivity, distribution, float(distribution @ distances), candidates[picked]
 
 
-def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) -> None:
+def check_same_numbers(counts: np.ndarray, uniforms: np.ndarray, release: CountRelease) -> None:
     n, k = int(counts.sum()), counts.size
     gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
-    sensitivity, distribution, mean, draws = other
+    sensitivity, distribution, mean, draws = vectorised(counts, uniforms)
     np.testing.assert_allclose(sensitivity, smooth_sensitivity(np.ones(k), counts, gamma), rtol=1e-8)
-    # The other versions lose digits, because they subtract log gammas.
+    # The array operations lose digits, because they subtract log gammas.
     np.testing.assert_allclose(distribution, release.pmf(), rtol=1e-5)
     np.testing.assert_allclose(mean, release.expected_hellinger(), rtol=1e-7)
     distances = hellinger(posterior(np.ones(k), counts), posterior(np.ones(k), np.asarray(draws)))
@@ -135,9 +89,7 @@ def main() -> None:
     first = time.perf_counter() - start
     memory = peak_megabytes() - before
     one = min(first, best_time(lambda: product(counts, uniforms), 4))
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: product(counts, uniforms), range(2)))
-        two = best_time(lambda: list(pool.map(lambda _: product(counts, uniforms), range(2))), 4)
+    two = best_time(lambda: on_two_threads(lambda _: product(counts, uniforms), 2), 5)
     print(f"(b) k=4, n={N4}, {count_candidates(N4, 4):,} candidates: sensitivity + setup + {DRAWS:,} draws")
     print(f"    one core      {one:8.3f} s (first call {first:.3f} s), peak memory +{memory:.0f} MB")
     print(f"    two threads   {two:8.3f} s for two such jobs: speed-up {2 * one / two:.2f} of 2")
@@ -150,15 +102,10 @@ def main() -> None:
     fast = best_time(lambda: product(counts, uniforms), 20)
     release, _ = product(counts, uniforms)
     arrays = best_time(lambda: vectorised(counts, uniforms[:, 0]), 3)
-    check_same_numbers(counts, vectorised(counts, uniforms[:, 0]), release)
-    start = time.perf_counter()
-    loop = plain_loop(counts.tolist(), uniforms[:, 0].tolist())
-    slow = time.perf_counter() - start
-    check_same_numbers(counts, loop, release)
+    check_same_numbers(counts, uniforms[:, 0], release)
     print(f"(a) k=3, n={N3}, {count_candidates(N3, 3):,} candidates: sensitivity + setup + {DRAWS:,} draws")
     print(f"    product       {fast:8.4f} s")
     print(f"    numpy arrays  {arrays:8.4f} s: ratio {arrays / fast:,.0f}")
-    print(f"    plain loop    {slow:8.4f} s (timed once, in full): ratio {slow / fast:,.0f}")
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ sum in double precision; most of it is the rounding error of that sum.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from measuring import SMALLEST, best_time, print_machine
+from measuring import SMALLEST, best_time, on_two_threads, print_machine
 
 from mechanisms.inference.mmd import mmd2
 
@@ -49,8 +48,7 @@ def main() -> None:
     x, y = rng.beta(410, 610, (TRIALS, DRAWS)), rng.beta(400, 620, (TRIALS, DRAWS))
     halves = [(x[::2], y[::2]), (x[1::2], y[1::2])]
     one = best_time(lambda: mmd2(x, y), 3)
-    with ThreadPoolExecutor(2) as pool:
-        two = best_time(lambda: list(pool.map(lambda half: mmd2(*half), halves)), 3)
+    two = best_time(lambda: on_two_threads(lambda k: mmd2(*halves[k]), 2), 3)
     print(f"{TRIALS} trials: {1e3 * one / TRIALS:.2f} ms per trial on one thread, {one / two:.2f} x on two")
 
 

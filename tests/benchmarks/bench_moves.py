@@ -16,23 +16,28 @@ from mechanisms import MECHANISMS
 GOALS = {"geometric": 10, "smooth": 30}
 
 
+def trace_calls(call: Callable[[], Any], note: Callable[[Any], None]) -> None:
+    """Call `note` with the frame of each Python function that is called during a call."""
+    sys.setprofile(lambda frame, event, argument: note(frame) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+
+
 def count_moves(call: Callable[[], Any]) -> Counter[tuple[str, str]]:
     """Return the number of calls between each pair of modules of `mechanisms` during a call."""
     moves: Counter[tuple[str, str]] = Counter()
 
-    def trace(frame: Any, event: str, argument: Any) -> None:
-        if event != "call" or frame.f_back is None:
+    def note(frame: Any) -> None:
+        if frame.f_back is None:
             return
         source, target = (each.f_globals.get("__name__", "") for each in (frame.f_back, frame))
         generated = frame.f_code.co_filename == "<string>"
         if target.startswith("mechanisms") and source.startswith("mechanisms") and source != target and not generated:
             moves[source, target] += 1
 
-    sys.setprofile(trace)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
+    trace_calls(call, note)
     return moves
 
 

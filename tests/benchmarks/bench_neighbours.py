@@ -31,7 +31,7 @@ def main() -> None:
                 check_pairs(door, name, PAIRS, seed=2)
             if name in COMMANDS:
                 with pytest.MonkeyPatch.context() as monkeypatch:
-                    check_replay(monkeypatch, Path(folder), name, RUNS, multiprocessing.get_context("spawn"))
+                    check_replay(monkeypatch, Path(folder), name, RUNS, multiprocessing.get_context("forkserver"))
             print(f"{name}: {PAIRS} pairs equal, {time.perf_counter() - start:.1f} s", flush=True)
 
 

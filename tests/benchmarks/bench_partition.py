@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
-from measuring import SMALLEST, best_seconds, print_machine
+from measuring import SMALLEST, best_seconds, on_two_threads, print_machine
 
 from mechanisms.regression.statistics import partition_sizes, simulate_statistics
 from pipeline import Panel, Streams
@@ -59,8 +58,7 @@ def main() -> None:
         print(f"{study.name}: one data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
         blocks = [range(start, start + BLOCK) for start in range(0, SETS, BLOCK)]
         start = time.perf_counter()
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda trials, panel=panel: evaluate(panel, trials), blocks))
+        on_two_threads(lambda k, panel=panel, blocks=blocks: evaluate(panel, blocks[k]), len(blocks))
         print(f"    {SETS:,} data sets on two threads: {time.perf_counter() - start:.1f} s (at most 30)")
 
 

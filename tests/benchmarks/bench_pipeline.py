@@ -26,10 +26,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 import zarr
 from distributed import Client, LocalCluster
-from measuring import objects_in_memory
+from measuring import SMALLEST, best_seconds, objects_in_memory, write_profile
 from zarr.storage import ObjectStore
 
 import pipeline
@@ -38,8 +37,9 @@ from pipeline import Streams, Study
 from pipeline.runs.verify import verify
 from studies.counts.hellinger_accuracy import STUDY
 
-SMALLEST, OWN = (word in sys.argv[1:] for word in ("--smallest", "own"))
+OWN = "own" in sys.argv[1:]
 N, N_BLOCKS, BLOCK, ROUNDS = (60, 2, 100, 1) if SMALLEST else (600, 12, 10_000, 3)
+ONE_THREAD: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
 METHODS = ["smooth", "varying-bound", "hamming-exact", "laplace", "geometric"]
 OWN_STUDIES = {"mean": (100_000, 100), "mean of long blocks": (100_000, 1_000), "bootstrap": (4_000, 100)}
 OWN_STUDIES |= {"regression": (20_000, 500)}  # number of trials, and trials per block
@@ -90,10 +90,8 @@ def run_by_hand(study: Study, folder: Path) -> None:
 
 
 def run_by_pipeline(study: Study, folder: Path, n_threads: int) -> None:
-    kwargs = {"processes": False, "n_workers": 1, "threads_per_worker": n_threads}
-    profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
-    (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
-    pipeline.run(study, folder / "s.zarr", cluster=f"{folder}/cluster.yaml")
+    cluster = write_profile(folder, kwargs={**ONE_THREAD, "threads_per_worker": n_threads})
+    pipeline.run(study, folder / "s.zarr", cluster=cluster)
 
 
 def timed(work, *arguments) -> float:
@@ -113,9 +111,7 @@ class OwnStudy:
         kernel = name.partition(" ")[0]
         self.file.write_text(OWN_FILE.format(kernel=kernel, trials=self.trials, block=self.block))
         self.kernel: Callable[[np.random.Generator], float] = run_path(str(self.file))[kernel]
-        threads = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
-        profile = {"module": "distributed", "class": "LocalCluster", "kwargs": threads}
-        (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
+        self.cluster = write_profile(folder, kwargs=ONE_THREAD)
 
     def compute(self, start: int) -> list[float]:
         """Compute the trials of a block without the pipeline."""
@@ -143,26 +139,20 @@ class OwnStudy:
         def write(start: int) -> None:
             opened()[start : start + self.block] = self.compute(start)
 
-        options: dict[str, Any] = {"processes": False, "n_workers": 1, "threads_per_worker": 1}
-        with LocalCluster(dashboard_address="127.0.0.1:0", **options) as cluster, Client(cluster) as client:
+        with LocalCluster(dashboard_address="127.0.0.1:0", **ONE_THREAD) as cluster, Client(cluster) as client:
             client.gather(client.map(write, range(0, self.trials, self.block), pure=False))
 
     def run(self, folder: str = "") -> str:
         """Compute the study by the pipeline, and return the path of its store in a folder, by default the own one."""
         store = f"{folder or self.folder}/{time.monotonic_ns()}.zarr"
-        pipeline.run(str(self.file), store, cluster=f"{self.folder}/cluster.yaml", progress=False)
+        pipeline.run(str(self.file), store, cluster=self.cluster, progress=False)
         return store
 
 
 def least_seconds(*works: Callable[[], object]) -> list[float]:
     """Return the least processor seconds of each of several calls, whose rounds alternate; the first is not timed."""
-    seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(1 + ROUNDS):
-        for work, times in zip(works, seconds, strict=True):
-            start = time.process_time()
-            work()
-            times.append(time.process_time() - start)
-    return [min(times[1:]) for times in seconds]
+    best_seconds(works, 1)
+    return best_seconds(works, ROUNDS, time.process_time)
 
 
 def print_own() -> None:

@@ -5,15 +5,13 @@ half an hour. Each plan and each run has a process of its own, and plans and run
 machine's speed affect both. The result is the median of three ratios; with ``--smallest``, one ratio of one study.
 """
 
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from measuring import SMALLEST
+from measuring import SMALLEST, in_new_process
 
 import pipeline
 import pipeline.runs.estimate
@@ -47,21 +45,10 @@ def run(name: str) -> tuple[float, float]:
         return seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
-ACTIONS = {"plan": plan, "run": run}
-
-
-def measured(action: str, name: str) -> tuple[float, float]:
-    """Return the result of `plan` or `run` in a new process, or in this one at the smallest size."""
-    if SMALLEST:
-        return ACTIONS[action](name)
-    words = [sys.executable, __file__, action, name]
-    return tuple(json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout))
-
-
 def main() -> None:
     """Print one line per study."""
     for name in [word for word in sys.argv[1:] if word in STUDIES] or (["renyi-curves"] if SMALLEST else STUDIES):
-        pairs = [(measured("plan", name), measured("run", name)) for _ in range(ROUNDS)]
+        pairs = [[in_new_process((), action, name) for action in (plan, run)] for _ in range(ROUNDS)]
         planned, actual = (statistics.median(one[k][0] for one in pairs) for k in (0, 1))
         time_ratio, size_ratio = (statistics.median(p[k] / r[k] for p, r in pairs) for k in (0, 1))
         print(
@@ -72,7 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in ACTIONS:
-        print(json.dumps(ACTIONS[sys.argv[1]](sys.argv[2])))
-    else:
-        main()
+    main()

@@ -11,13 +11,11 @@ draws, whose standard error is too small if rare draws dominate the mean.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from measuring import SMALLEST, peak_megabytes, print_machine
+from measuring import SMALLEST, in_new_process, peak_megabytes, print_machine
 
 from mechanisms import balanced_counts
 from mechanisms.core.conjugate import count_candidates
@@ -90,10 +88,7 @@ def measure(case: Case, build: str) -> Figures:
 
 
 def run(case: Case, build: str) -> Figures:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mechanisms.counts.power_mixture"])
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(measure, case, build).result()
+    return in_new_process(["mechanisms.counts.power_mixture"], measure, case, build)
 
 
 def main() -> None:

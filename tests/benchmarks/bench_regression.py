@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from bench_tables import count_rows, peak_memory, timed
+from bench_tables import TWO_WORKERS, compare_with_reading, count_rows, peak_memory
 from measuring import SMALLEST
 from scipy import stats
 
@@ -25,7 +25,6 @@ from mechanisms.regression.gram_priors import ConjugatePrior
 from mechanisms.regression.gram_release import NOISE_CODES, PublicBox, calibrated_gram_noise, release_gram
 from mechanisms.regression.gram_samplers import GRAM_METHODS, simulate_gram
 from pipeline.clusters.cluster import connect
-from pipeline.clusters.profiles import Profile
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.regression import _join, _reduce_block
 
@@ -126,19 +125,15 @@ def compare_passes(n_rows: int) -> None:
         for start in range(0, n_rows, CHUNK):
             array[start : start + CHUNK] = np.random.default_rng(start).standard_normal((CHUNK, 5))
         box = PublicBox(names, (-3.0,) * 5, (3.0,) * 5)
-        with connect(Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})) as client:
+        with connect(TWO_WORKERS) as client:
             rows = open_table(f"{folder}/t.zarr", "y", names[:-1]).rows
             read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
             reduce = functools.partial(
                 reduce_rows, [rows], functools.partial(_reduce_block, box, (0,) * 5), _join, client
             )
             reduce()  # compiles and imports
-            ratios = []
-            for _ in range(ROUNDS):
-                (reading, n_read), (reducing, (sums, *_)) = timed(read), timed(reduce)
-                assert n_read == sums[0][0] == n_rows
-                ratios.append(reducing / reading)
-                print(f"    read {reading:.2f} s, read and reduce {reducing:.2f} s: {ratios[-1]:.2f} times")
+            ratios, (sums, *_) = compare_with_reading(ROUNDS, read, n_rows, reduce, "reduce")
+            assert sums[0][0] == n_rows
             peaks = [f"{peak} MB" for peak in client.run(peak_memory).values()]
     print(f"{n_rows:,} rows x 5 columns: {statistics.median(ratios):.2f} times the reading; workers {', '.join(peaks)}")
 

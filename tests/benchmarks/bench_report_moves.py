@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
+from bench_moves import trace_calls
 from measuring import SMALLEST
 
 import pipeline
@@ -28,19 +29,15 @@ def follow(call: Callable[[], Any]) -> list[tuple[str, str]]:
     """Return module and name of each function that receives a store or its data, in the order of their first calls."""
     stays: dict[tuple[str, str], None] = {}
 
-    def trace(frame: Any, event: str, argument: Any) -> None:
+    def note(frame: Any) -> None:
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
-        if event != "call" or not module.startswith(("pipeline", "studies")) or code.co_filename == "<string>":
+        if not module.startswith(("pipeline", "studies")) or code.co_filename == "<string>":
             return
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if any(_is_store(frame.f_locals.get(name)) for name in names):
             stays[module, code.co_qualname] = None
 
-    sys.setprofile(trace)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
+    trace_calls(call, note)
     return list(stays)
 
 

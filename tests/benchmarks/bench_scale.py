@@ -12,22 +12,20 @@ blocks are run; with ``--smallest``, each mode takes seconds.
 """
 
 import gc
-import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import dask
 import numpy as np
-import yaml
 from distributed import LocalCluster
 from distributed.utils import get_mp_context
-from measuring import SMALLEST, peak_megabytes
+from measuring import SMALLEST, in_new_process, peak_megabytes, write_profile
 
 import pipeline
 from pipeline.blocks.division import iterate_blocks
@@ -90,9 +88,7 @@ def started(folder: Path, n_workers: int) -> Iterator[str]:
             "dashboard_address": "127.0.0.1:0",
         }
         with LocalCluster(**options) as cluster:
-            profile = {"address": cluster.scheduler_address}
-            (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
-            yield f"{folder}/cluster.yaml"
+            yield write_profile(folder, address=cluster.scheduler_address)
 
 
 @contextmanager
@@ -103,10 +99,10 @@ def timed(found: dict[str, float], name: str) -> Iterator[None]:
     found[name], found[f"{name} cpu"] = time.perf_counter() - start, time.process_time() - used
 
 
-def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
+def drive_blocks(n_cells: int, n_blocks: int) -> dict[str, float]:
     """Time the phases of a run: planning, computing, counting pending blocks after half are deleted, and resuming."""
     found: dict[str, float] = {}
-    cells, trials = range(1, int(n_cells) + 1), int(n_blocks)
+    cells, trials = range(1, n_cells + 1), n_blocks
     with tempfile.TemporaryDirectory() as name:
         folder, path = Path(name), f"{name}/s.zarr"
         study = write_study(folder)
@@ -178,18 +174,13 @@ def drive_summary(path: str) -> dict[str, float]:
     return found | {"trials": float(summary["n_ok"].sum()), "megabytes": peak_megabytes()}
 
 
-DRIVERS = {"blocks": drive_blocks, "utilisation": drive_utilisation, "summary": drive_summary}
-
-
-def drive(mode: str, *words: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "drive", mode, *words, *(["--smallest"] if SMALLEST else [])]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+drive = partial(in_new_process, ["pipeline.runs.run"])
 
 
 def print_blocks(shapes: Sequence[tuple[int, int]]) -> None:
     print(f"{'cells x blocks':>15} {'plan':>9}" + "".join(f"{what:>32}" for what in ("run", "count", "resume half")))
     for n_cells, n_blocks in shapes:
-        found, n = drive("blocks", str(n_cells), str(n_blocks)), n_cells * n_blocks
+        found, n = drive(drive_blocks, n_cells, n_blocks), n_cells * n_blocks
         columns = [f"{n_cells:>8,} x {n_blocks:<4} {found['plan']:7.1f} s"]
         for name, each in (("run", n), ("count", n), ("resume", n / 2)):
             wall, cpu = found[name], found[f"{name} cpu"]
@@ -198,7 +189,7 @@ def print_blocks(shapes: Sequence[tuple[int, int]]) -> None:
 
 
 def print_utilisation() -> None:
-    found = drive("utilisation")
+    found = drive(drive_utilisation)
     print(f"{N_WORKERS} workers, {found['blocks']:,} blocks of 1 s in {found['wall']:.2f} s")
     print(f"processor time of driver and scheduler: {found['wall cpu'] / found['blocks'] * 1e3:.2f} ms per block")
     print(f"utilisation: {found['utilisation']:.3f} (target: >= .95)")
@@ -207,7 +198,7 @@ def print_utilisation() -> None:
 def print_summary() -> None:
     for n_trials, n_cells in ((10**5, 10),) if SMALLEST else SUMMARIES:
         with tempfile.TemporaryDirectory() as folder:
-            found = drive("summary", make_store(Path(folder), n_trials, n_cells))
+            found = drive(drive_summary, make_store(Path(folder), n_trials, n_cells))
         seconds = f"{found['seconds']:.2f} s (cpu {found['seconds cpu']:.2f} s)"
         print(f"{n_trials:>12,} trials, {n_cells:>3} cells: {seconds}, peak {found['megabytes']:.0f} MB", flush=True)
     print("target: <= 10 s, and <= 250 MB")
@@ -215,8 +206,6 @@ def print_summary() -> None:
 
 def main() -> None:
     match [word for word in sys.argv[1:] if word != "--smallest"]:
-        case ["drive", mode, *words]:
-            print(json.dumps(DRIVERS[mode](*words)))
         case ["blocks", *words]:
             print_blocks([(2, 10)] if SMALLEST else SHAPES[: -2 if "--quick" in words else None])
         case ["utilisation"]:

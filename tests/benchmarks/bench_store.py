@@ -14,19 +14,17 @@ blocks.
 """
 
 import math
-import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from measuring import SMALLEST, in_new_process, peak_megabytes
 
 import pipeline
 from pipeline.blocks.evaluate import Outcome
@@ -42,7 +40,7 @@ from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.lease import Session
 
-SMALLEST, EMPTY, FILLED = (word in sys.argv[1:] for word in ("--smallest", "--empty", "--filled"))
+EMPTY, FILLED = (word in sys.argv[1:] for word in ("--empty", "--filled"))
 N_SETTINGS = {"trials": 12, "cells": 10}
 BATCH = 1_000
 TARGET = 10**6
@@ -73,9 +71,9 @@ class Timer:
         flush = LocalFiles.flush
 
         def timed_flush(files: LocalFiles, keys: Iterable[str]) -> None:
-            used, start = processor_seconds(), time.perf_counter()
+            used, start = time.process_time(), time.perf_counter()
             flush(files, keys)
-            self._used += processor_seconds() - used
+            self._used += time.process_time() - used
             self.flushed += time.perf_counter() - start
 
         LocalFiles.flush = timed_flush  # type: ignore[method-assign]
@@ -83,16 +81,10 @@ class Timer:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Measure one step."""
-        before = processor_seconds() - self._used
+        before = time.process_time() - self._used
         yield
-        self.found[name] = processor_seconds() - self._used - before
-        self.found[f"{name} peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def processor_seconds() -> float:
-    """Return the processor seconds of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+        self.found[name] = time.process_time() - self._used - before
+        self.found[f"{name} peak"] = peak_megabytes()
 
 
 def fill(study: Study, store: ResultStore, works: Iterator[Work]) -> None:
@@ -202,16 +194,9 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
     layouts = [word for word in words if word in N_SETTINGS] or list(N_SETTINGS)
     sizes = [int(word) for word in words if word not in N_SETTINGS] or ([240] if SMALLEST else [1_000, 10_000, 100_000])
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipeline.runs.run", "pipeline.runs.verify"])
     for layout in layouts:
-        results = {}
-        for size in sizes:
-            if SMALLEST:
-                results[size] = measure(layout, size)
-                continue
-            with ProcessPoolExecutor(1, mp_context=context) as pool:
-                results[size] = pool.submit(measure, layout, size).result()
+        preload = ["pipeline.runs.run", "pipeline.runs.verify"]
+        results = {size: in_new_process(preload, measure, layout, size) for size in sizes}
         print(f"{layout}: {N_SETTINGS[layout]} settings")
         print_steps(results)
 

@@ -64,12 +64,12 @@ def judged(truth: np.ndarray, values: np.ndarray, cell: Cell) -> np.ndarray:
     parents = np.where(
         np.arange(n * columns) % columns < columns - 1, np.arange(n * columns) // columns * columns + columns - 1, -1
     )
-    first = negative_binomial(1.0, 1.0)
+    first, of_mean = negative_binomial(1.0, 1.0), max(scale, 12.0**-0.5)  # scale of the hyperprior
     base = read_table(values.ravel(), Noise("gaussian", scale), parents, first, None, cell[4])
     roots, start, log_weights, below, upto = parents < 0, None, [], [], []
-    highest = math.log(max(float(values.max()) / scale, 1.0) + 5.0)
+    highest = math.log(max(float(values.max()) / of_mean, 1.0) + 5.0)
     for u, v in itertools.product(np.arange(-6.0, highest + 0.75, 0.75), np.arange(-6.75, 7.0, 1.5)):
-        prior = negative_binomial(math.exp(v), scale * math.exp(u))
+        prior = negative_binomial(math.exp(v), of_mean * math.exp(u))
         table = read_table(values.ravel(), Noise("gaussian", scale), parents, prior, None, cell[4])
         solution = solve(table, start)
         start = solution.start
@@ -155,7 +155,7 @@ def main() -> None:
     chosen = [getattr(given, name) for name in FACTORS]
     cells = [cell for cell in cells if all(a in (None, b) for a, b in zip(chosen, cell, strict=False))]
     if given.smallest:
-        cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 3
+        cells, given.tables = [(2, 0.5, 3.0, 0.5, "value"), (40, 0.5, 3.0, 0.5, "clipped")], 1
     lines = given.results.read_text().splitlines() if given.results and given.results.exists() else []
     done = {tuple(json.loads(line)["cell"]) for line in lines}
     start = time.monotonic()

@@ -29,6 +29,7 @@ from pipeline.tables.tables import open_table, reduce_rows
 from studies.own_data.divided_rows import divide_rows
 
 CHUNK, PARTITIONS, ROUNDS = (1_000, 100, 1) if SMALLEST else (1_000_000, 1_000, 3)
+TWO_WORKERS = Profile("bench", kwargs={"processes": not SMALLEST, "n_workers": 2, "threads_per_worker": 1})
 COMPRESSORS = {"lz4": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")}
 if not SMALLEST:
     COMPRESSORS = {"zstd (Zarr's default)": "auto", **COMPRESSORS}
@@ -70,6 +71,17 @@ def timed(work):
     return time.perf_counter() - start, result
 
 
+def compare_with_reading(rounds, read, n_rows, work, name):
+    """Print the times of alternating rounds of reading and of work that reads; return their ratios and the result."""
+    ratios = []
+    for _ in range(rounds):
+        (reading, n_read), (working, found) = timed(read), timed(work)
+        assert n_read == n_rows
+        ratios.append(working / reading)
+        print(f"  read {reading:.2f} s, read and {name} {working:.2f} s: {ratios[-1]:.2f} times")
+    return ratios, found
+
+
 def main() -> None:
     sizes = [word for word in sys.argv[1:] if word != "--smallest"]
     n_rows = int(float(sizes[0])) if sizes else 100 * CHUNK
@@ -81,8 +93,7 @@ def main() -> None:
                 sys.exit(f"{30 * n_rows / 1e9:.1f} GB of disk are needed at {folder}, {free / 1e9:.1f} GB are free")
             size = write_table(Path(folder) / "t.zarr", n_rows, compressor)
             print(f"{name}: {n_rows:,} rows x 3 columns, {24 * n_rows / 1e9:.2f} GB, {size:.2f} GB on disk")
-            profile = Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})
-            with connect(profile) as client:
+            with connect(TWO_WORKERS) as client:
                 rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
                 read = functools.partial(reduce_rows, [rows], count_rows, sum, client)
                 divide = functools.partial(divide_rows, [rows], partition, cluster=client)
@@ -92,13 +103,7 @@ def main() -> None:
                     [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000), cluster=client
                 )
                 idle = client.run(peak_memory)
-                ratios = []
-                for _ in range(ROUNDS):
-                    reading, n_read = timed(read)
-                    dividing, found = timed(divide)
-                    assert n_read == n_rows
-                    ratios.append(dividing / reading)
-                    print(f"  read {reading:.2f} s, read and divide {dividing:.2f} s: {ratios[-1]:.2f} times")
+                ratios, found = compare_with_reading(ROUNDS, read, n_rows, divide, "divide")
                 peaks = client.run(peak_memory)
         assert found.n_rows.sum() == n_rows
         assert np.ptp(found.n_rows) <= 1  # partitions of n rows differ by at most one row

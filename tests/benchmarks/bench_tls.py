@@ -12,11 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import psutil
-import yaml
 from bench_scale import write_study
-from measuring import SMALLEST
+from measuring import SMALLEST, write_profile
 
 import pipeline
 from pipeline.clusters.cluster import connect
@@ -64,15 +64,8 @@ def measure_blocks(encrypted: bool) -> np.ndarray:
             found[number] = clocks()
 
     with tempfile.TemporaryDirectory() as folder:
-        profiles = {"bench": {"class": "LocalCluster", "kwargs": kwargs}}
-        Path(folder, "cluster.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
-        pipeline.run(
-            write_study(Path(folder)),
-            f"{folder}/s.zarr",
-            trials=BLOCKS,
-            cluster=f"{folder}/cluster.yaml",
-            progress=lambda works: note,
-        )
+        study, cluster = write_study(Path(folder)), write_profile(Path(folder), kwargs=kwargs)
+        pipeline.run(study, f"{folder}/s.zarr", trials=BLOCKS, cluster=cluster, progress=lambda works: note)
     return (found[BLOCKS] - found[BLOCKS // 10]) / (BLOCKS - BLOCKS // 10)
 
 
@@ -93,4 +86,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"} if SMALLEST else {}):
+        main()

@@ -1,14 +1,19 @@
-"""What the benchmarks share: the smallest size, the machine, least times, peak memory, and an object store."""
+"""What the benchmarks share: the smallest size, the machine, times, new processes, profiles, and an object store."""
 
+import multiprocessing
 import os
 import platform
 import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from obstore.store import MemoryStore
 from zarr.storage import ObjectStore
 
@@ -35,6 +40,32 @@ def best_seconds(
 def best_time(call: Callable[[], object], turns: int) -> float:
     """Return the least wall-clock time of a call."""
     return best_seconds([call], turns)[0]
+
+
+def on_two_threads(call: Callable[[int], object], n: int) -> None:
+    """Call a function with 0, ..., n - 1 on two threads."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(call, range(n)))
+
+
+def in_new_process(preload: Sequence[str], call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a call in a new process, a fork of one that has imported the modules in `preload`.
+
+    At the smallest size, the call is made in this process.
+    """
+    if SMALLEST:
+        return call(*arguments)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(call, *arguments).result()
+
+
+def write_profile(folder: Path, **profile: Any) -> str:
+    """Write a cluster file with one profile, and return its path; a profile without address is of `LocalCluster`."""
+    started = {} if "address" in profile else {"module": "distributed", "class": "LocalCluster"}
+    (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": started | profile}}))
+    return str(folder / "cluster.yaml")
 
 
 def peak_megabytes() -> float:

@@ -23,7 +23,7 @@ from mechanisms.counts.calibration import calibrate
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.draws import compare_draws
 from mechanisms.counts.hamming import calibrate_hamming, hamming_loss, require_hamming
-from mechanisms.counts.mechanism import CountRelease, Mechanism, SampledCounts, validate
+from mechanisms.counts.mechanism import Mechanism, SampledCounts, validate
 from mechanisms.counts.optimal import optimal_distribution, require_solvable
 from mechanisms.counts.permute_and_flip import calibrate_flip
 from mechanisms.counts.registry import MECHANISMS
@@ -43,6 +43,7 @@ from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import draw_partition, partition_sizes, partition_statistics
 from mechanisms.tables import negative_binomial, poisson, table_posterior, uniform
+from tests.mechanisms.counts.constructors import StatedRelease
 from tests.mechanisms.inference.enumeration import binomial_mixture
 from tests.mechanisms.inference.laplace import conjugate_posterior, sample_gibbs, statistic
 from tests.mechanisms.refusals import assert_refused
@@ -530,27 +531,11 @@ def masked(values):
     return array
 
 
-class MaskedRelease(CountRelease):
-    """Geometric noise whose log-pmf has a masked last entry."""
-
-    n_uniforms = 0
-
-    def __init__(self, prior, counts):
-        self.prior, self.counts = prior, counts
-
-    def from_uniforms(self, uniforms):
-        raise NotImplementedError
-
-    def expected_hellinger(self):
-        raise NotImplementedError
-
-    def log_pmf(self):
-        return masked(m.geometric_counts(self.prior, self.counts, 1.0).log_pmf())
-
-
 OWN_MECHANISM = Mechanism(
     "masked",
-    release=lambda prior, counts, epsilon, delta: MaskedRelease(prior, counts),
+    release=lambda prior, counts, *_: StatedRelease(
+        prior, counts, masked(m.geometric_counts(prior, counts, 1.0).log_pmf())
+    ),
     guarantee=lambda epsilon, delta: None,
 )
 OWN_NOISE = m.noise_mechanism("masked", log_pmf=lambda z, epsilon: masked(-epsilon * abs(z)))

@@ -39,7 +39,14 @@ from mechanisms.regression.posterior import CoefficientPosterior
 from studies.report.papers import PAPERS
 from tests.mechanisms.counts.enumeration import frequencies_of
 from tests.mechanisms.inference.enumeration import binomial_mixture
-from tests.mechanisms.inference.laplace import conjugate_posterior, marginal_posterior, naive_statistics, sample_gibbs
+from tests.mechanisms.inference.laplace import (
+    PRIORS,
+    RECORDS,
+    conjugate_posterior,
+    marginal_posterior,
+    naive_statistics,
+    sample_gibbs,
+)
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -60,29 +67,17 @@ NOT_PRIVATE = {
     "inference": {"non-private"},
     "probability": {"fisher-published"},
 }
+UNLIMITED = ("laplace", "laplace-dimension", "geometric", "discrete-gaussian", "k-norm")
+UNLIMITED += ("geometric-projected", "laplace-projected")
 PRIOR, COUNTS, DELTA = (0.5, 1.0, 2.0), (4, 1, 2), 1e-6
 SIZE, LARGE = 40_000, 5.0  # number of draws, and tolerance in standard errors
 
-PRIORS = {
-    "binomial": (2.0, 3.0),
-    "multinomial": (1.0, 2.0, 3.0),
-    "exponential": (8.0, 2.0),
-    "poisson": (3.0, 2.0),
-    "normal": (1.0, 4.0),
-}
 STATISTICS = {
     "binomial": [12.0, 20.0],
     "multinomial": [[10.0, 15.0, 5.0], [1.0, 9.0, 20.0]],
     "exponential": [9.0, 14.0],
     "poisson": [40.0, 61.0],
     "normal": [20.0, 31.0],
-}
-RECORDS = {
-    "binomial": [0, 1, 1],
-    "multinomial": np.eye(3),
-    "exponential": [0.1, 0.7],
-    "poisson": [2, 5],
-    "normal": [-0.3, 1.7],
 }
 BOUNDS = {"exponential": (0.05, 1.5), "poisson": (0.0, 6.0), "normal": (-2.0, 4.0)}
 POSTERIORS = {
@@ -131,6 +126,7 @@ def test_entries_declare_their_metadata(registry):
     for name, entry in REGISTRIES[registry].items():
         assert isinstance(entry, Entry)
         assert entry.name == name
+        assert re.fullmatch(r"([A-Z0-9].*\.)?", entry.note)
         assert entry.style is not None
         assert (entry.origin == "paper") <= bool(entry.paper)
         assert entry.paper in ("", *(paper.key for paper in PAPERS))
@@ -159,13 +155,12 @@ def test_variants_without_noise_belong_to_a_method_with_noise(registry):
 def test_mechanism_states_the_sizes_that_it_supports(name):
     mechanism = MECHANISMS[name]
     assert mechanism.supports(7, 3)
-    for n, k in ((10**6, 2), (200, 5), (50, 300)):
-        try:
+    for n, k in ((10**6, 2), (200, 5), (50, 300), (12 * 10**9, 12)):
+        if mechanism.supports(n, k):
             mechanism.require(n, k)
-        except ValueError:
-            assert not mechanism.supports(n, k)
         else:
-            assert mechanism.supports(n, k)
+            assert_refused(partial(mechanism.validate, [1.0] * k, [n, *[0] * (k - 1)], 1.0, DELTA), "must .*at most ")
+    assert mechanism.supports(12 * 10**9, 12) or name not in UNLIMITED
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -175,7 +170,9 @@ def test_draws_of_counts_follow_their_pmf(name):
     assert isinstance(release, OutputDistribution)
     assert release.guarantee == mechanism.guarantee(1.0, DELTA)
     draws = release.sample(np.random.default_rng(1), SIZE)
-    assert draws.shape == (SIZE, 3)
+    sampler = count_sampler(np.random.default_rng(1), mechanism, PRIOR, 1.0, DELTA)
+    np.testing.assert_array_equal(sampler(np.repeat(range(3), COUNTS), SIZE), draws)
+    assert (draws.shape, draws.dtype) == ((SIZE, 3), np.int64)
     np.testing.assert_array_equal(release.log_prob(enumerate_candidates(7, 3)), release.log_pmf())
     pmf = np.exp(release.log_pmf())
     assert pmf.sum() == pytest.approx(1.0, abs=1e-9)
@@ -220,7 +217,10 @@ def test_draws_of_a_window_follow_their_density(unit):
     draws = distribution.sample(np.random.default_rng(4), SIZE)
     assert draws.shape == (SIZE,)
     edges = np.linspace(-1, 2, 30_001)
-    assert_follows_density(draws, edges, np.exp(distribution.log_prob((edges[1:] + edges[:-1]) / 2)))
+    density = np.exp(distribution.log_prob((edges[1:] + edges[:-1]) / 2))
+    assert_follows_density(draws, edges, density)
+    with pytest.raises(AssertionError):
+        assert_follows_density(draws + 0.05, edges, density)
     assert np.isneginf(distribution.log_prob([-1.5, 2.5])).all()
 
 
@@ -324,6 +324,7 @@ def test_representation_is_one_line_without_data(name):
     assert "\n" not in text
     assert len(text) < 200
     assert not any(part in text for part in ("4, 1, 2", "4 1 2", "array", "37"))
+    assert name not in MECHANISMS or text.endswith("(n=7, k=3)")
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -27,20 +27,12 @@ from mechanisms.regression.partition_probability import partition_probability
 from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.release import CheckedRelease, ExactNoise, entry, require_opendp
-from tests.mechanisms.counts.enumeration import frequencies_of
-from tests.mechanisms.inference.laplace import statistic
+from tests.mechanisms.counts.enumeration import count_rows, frequencies_of
+from tests.mechanisms.inference.laplace import BOUNDS, RECORDS, statistic
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within
 
 COUNTS = [48213, 1977, 2]
-BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
-RECORDS = {
-    "binomial": [0, 1, 1, 0, 1],
-    "multinomial": np.eye(3)[[0, 1, 1, 2, 1]],
-    "exponential": [0.7, 0.1, 2.9, 1.13],
-    "poisson": [3, 4, 20, 9],
-    "normal": [-0.3, 0.1, 5.0, 1.7],
-}
 REPLACED, ADDED = Neighbouring
 NOISE = CheckedRelease(Guarantee(1.0), "test").enter()
 
@@ -49,6 +41,15 @@ NOISE = CheckedRelease(Guarantee(1.0), "test").enter()
 def without_opendp(monkeypatch):
     for name in ["opendp", *(name for name in sys.modules if name.startswith("opendp."))]:
         monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.fixture
+def sensitivities_without_noise(monkeypatch):
+    """Replace the noise of sums by zeros, and return the list of the integer sensitivities that releases compute."""
+    seen = []
+    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,8 @@ def test_sum_zero_noise_has_the_lattice_pmf(kind):
     vectors = np.column_stack([grid, -grid.sum(axis=1)])
     energy = np.square(vectors).sum(axis=1) / (2 * 1.44) if squares else np.abs(vectors).sum(axis=1) / 1.2
     distribution = np.exp(-energy)
-    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
-    observed = np.bincount([place[tuple(v)] for v in found.tolist()], minlength=len(vectors))
-    assert_frequencies(observed, distribution / distribution.sum(), wrong=np.exp(-1.6 * energy))
+    wrong = np.exp(-1.6 * energy)
+    assert_frequencies(count_rows(found, vectors), distribution / distribution.sum(), wrong=wrong)
 
 
 @pytest.mark.slow
@@ -114,16 +114,13 @@ def test_published_sums_have_the_stated_noise(name, relation):
 
 @pytest.mark.parametrize("relation", Neighbouring)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_integer_sensitivity_bounds_every_change(name, relation, monkeypatch):
+def test_integer_sensitivity_bounds_every_change(name, relation, sensitivities_without_noise):
     """Without noise, sums of neighbours differ by at most the sensitivity that determines the noise scale."""
-    seen = []
-    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
-    monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
     family, bounds, data = FAMILIES[name], BOUNDS.get(name), list(RECORDS[name])
     changed = data[:-1] if relation is ADDED else [*data[:-1], data[0]]
     first, second = (publish_sums(family, np.array(each), 1.0, bounds, relation) for each in (data, changed))
     moved = np.abs(first.noisy - second.noisy).sum() / first.unit
-    assert 0 < moved <= seen[0]
+    assert 0 < moved <= sensitivities_without_noise[0]
     exact = statistic(name, data, bounds)
     np.testing.assert_allclose(first.noisy, exact, atol=len(data) * first.unit / 2)
     if family.integer_records:
@@ -133,11 +130,8 @@ def test_integer_sensitivity_bounds_every_change(name, relation, monkeypatch):
 @pytest.mark.parametrize("relation", Neighbouring)
 @pytest.mark.parametrize(("outside", "bounds"), [("drop", (0.3, 2.0)), ("clamp", (0.3, 2.0)), ("clamp", (-1.3, 0.9))])
 @pytest.mark.parametrize("name", ["normal", "normal-unknown-variance"])
-def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relation, monkeypatch):
+def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relation, sensitivities_without_noise):
     """Without noise, the largest change over pairs of records is the sensitivity, up to 2 rounding units."""
-    seen = []
-    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
-    monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
     model = ReleaseModel(name, 30, Noise("laplace", 1.0), bounds, outside)
     low, high = bounds
     quarters = [0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high]  # z = −½ and ½
@@ -146,16 +140,16 @@ def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relati
     sums, unit = np.array([one.noisy for one in released]) / released[0].unit, released[0].unit
     others = sums if relation is REPLACED else np.zeros((1, sums.shape[1]))
     moved = np.abs(sums[:, None] - others).sum(axis=2).max()
-    assert moved <= seen[0] <= moved + 2
+    assert moved <= sensitivities_without_noise[0] <= moved + 2
     exact = [model.statistic([x]) for x in records]
     np.testing.assert_allclose(sums * unit, exact, atol=2 * unit)
 
 
+@pytest.mark.usefixtures("sensitivities_without_noise")
 @pytest.mark.parametrize("bounds", [(0.0, 1e12), (-1e8, 1e8), (1e6, 1e6 + 1e-3), (0.0, 1e-9)])
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
-def test_each_component_has_the_stated_error_at_any_bounds(outside, bounds, monkeypatch):
+def test_each_component_has_the_stated_error_at_any_bounds(outside, bounds):
     """Without noise, a sum is off by at most n·g/2 and a sum of squares by at most 3·n·g/2, at bounds of any size."""
-    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     z = np.linspace(-1.2, 1.2, 1_001)
     low, high = bounds
     records = (low + high) / 2 + z * (high - low) / 2
@@ -175,9 +169,8 @@ def test_squares_of_large_records_have_their_noise_only():
     np.testing.assert_allclose(released.noisy, [-800.0, 640.0], atol=40 * 2.25)
 
 
-def test_squares_are_rounded_without_a_loss_of_precision(monkeypatch):
+def test_squares_are_rounded_without_a_loss_of_precision():
     """Squares above 2⁵³ units are rounded exactly, unlike squares in double precision (negative control)."""
-    monkeypatch.setattr(ExactNoise, "laplace", lambda noise, scale, size: np.zeros(size, dtype=np.int64))
     model = ReleaseModel("normal-unknown-variance", 2, Noise("laplace", 1.0), (-1.0, 1.0), "clamp")
     unit = 2.0**-60
     records = np.array([0.3, 0.9])
@@ -254,13 +247,6 @@ def test_exact_samplers_accept_no_generator_and_no_seed():
         assert not {"rng", "seed"} & set(inspect.signature(function).parameters), name
     assert "numpy.random" not in inspect.getsource(entry)
     assert "default_rng" not in inspect.getsource(entry)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_reprs_omit_counts(name):
-    distribution = MECHANISMS[name].build([1, 1], [11, 1], 1.0, 1e-8)
-    for text in (repr(distribution), str(distribution), f"{distribution}"):
-        assert text == f"{type(distribution).__name__}(n=12, k=2)"
 
 
 EMPTY = {

@@ -20,13 +20,14 @@ from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.execution.work import PendingWork
 from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.creation import create_empty_store
+from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.locations import STATE, is_local
 from pipeline.store.files.object_clients import list_paths, open_objects
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import COMMITTED, block_states
 from pipeline.store.sessions.lease import Session
 from pipeline.store.sessions.records import SESSION_COPIES
+from tests.pipeline.faults.file_operations import CrashError, crash_at
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")
@@ -156,8 +157,16 @@ def refusal(*texts, error=BadInputError):
     assert "hush" not in message
 
 
+class OtherError(BaseException):
+    """An exception that is no Exception."""
+
+
 def draw_uniforms(cell, streams):
     return streams.uniforms(1)[:, 0]
+
+
+def returns_data(data, setting, streams):
+    return {"x": data}
 
 
 def make_study(*methods, name="s", **panel):
@@ -194,6 +203,14 @@ def evaluate_all(study, panel_name, size=None):
     return found
 
 
+def assert_contained(part, whole):
+    """Assert that results of `evaluate_all` are bit-identical in other results, which may have more cells."""
+    assert part
+    for key, arrays in part.items():
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(values, whole[key][name], err_msg=f"{key} {name}", strict=True)
+
+
 def evaluate_one(study, panel_name, method, trials, cell=0):
     """Return the outcome of the first setting of a method for some trials of a cell."""
     panel = study.panel(panel_name)
@@ -201,20 +218,39 @@ def evaluate_one(study, panel_name, method, trials, cell=0):
     return evaluate_block(study, Block(panel_name, cell, trials), [setting])[0]
 
 
+@contextmanager
+def created(path, study, **attributes):
+    """Create a store without results, opened for writing in a session that ends with the context."""
+    with Session.begin(os.fspath(path), {}) as session:
+        yield create_empty_store(session, study, {"study_reference": "", **attributes})
+
+
 def create_store(path, study, **attributes):
     """Create a store without results, and end its session."""
+    with created(path, study, **attributes):
+        return ResultStore.open(path)
+
+
+def grow(path, study):
+    """Grow a store to a larger study without computing trials, and end the session."""
     with Session.begin(os.fspath(path), {}) as session:
-        create_empty_store(session, study, {"study_reference": "", **attributes})
-    return ResultStore.open(path)
+        return grow_store(ResultStore.open(path, session.id), session, study)
+
+
+def interrupt_creation(path, study):
+    """Begin to create a store, and fail at the tenth file operation."""
+    with Session.begin(os.fspath(path), {}) as session, pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, 9, once=True)
+        with pytest.raises(CrashError):
+            create_empty_store(session, study, {})
 
 
 def compute_into(path, study):
     """Create a store and compute all of its blocks in this process."""
-    with Session.begin(os.fspath(path), {}) as session:
-        created = create_empty_store(session, study, {"study_reference": ""})
+    with created(path, study) as store:
         for panel in study.panels:
             planned = [Planned(panel, block, panel.settings()) for block in iterate_blocks(panel)]
-            with BlockWriter(created).commit(planned) as commit:
+            with BlockWriter(store).commit(planned) as commit:
                 for one in planned:
                     outcomes = evaluate_block(study, one.block, one.settings)
                     for setting, outcome in zip(one.settings, outcomes, strict=True):
@@ -250,15 +286,16 @@ def compute_pending(store, study, retry=()):
         commit_block(store, study, panel, work.block, settings, stale)
 
 
-def interrupt_after(n_receipts, error=KeyboardInterrupt):
-    """Return a progress callback that interrupts a run after a number of receipts, as Ctrl-C does."""
+def interrupted(act, *arguments, n_receipts=1, error=KeyboardInterrupt, **options):
+    """Call a function that runs a study, and interrupt it after a number of receipts, as Ctrl-C does."""
     receipts = count(1)
 
     def take(receipt):
         if next(receipts) == n_receipts:
             raise error
 
-    return lambda works: take
+    with pytest.raises(error):
+        act(*arguments, progress=lambda works: take, **options)
 
 
 def note_works(noted):

@@ -175,7 +175,6 @@ def start_threads():
 
 def change_state():
     np.seterr(all="ignore")
-    np.random.seed(1)  # noqa: NPY002
     random.seed(1)
     os.chdir("/")
     os.environ["DPSTUDIES_ODD"] = "1"

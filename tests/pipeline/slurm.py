@@ -6,13 +6,14 @@ system file.
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.pipeline.faults.harness import end, free_ports, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
 _PATH = f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin{os.pathsep}/usr/local/sbin"
@@ -62,7 +63,7 @@ def missing() -> str:
 def running(folder: Path, megabytes: int = 2048) -> Iterator[dict[str, str]]:
     """Start Slurm with one node; yield the environment variables for its commands; stop its processes on exit."""
     host = socket.gethostname().partition(".")[0]
-    controller_port, node_port = _free_ports(2)
+    controller_port, node_port = free_ports(2)
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(mode=0o700)
     key = folder / "munge" / "munge.key"
@@ -98,38 +99,16 @@ def running(folder: Path, megabytes: int = 2048) -> Iterator[dict[str, str]]:
     finally:
         subprocess.run(["scancel", "--me"], env=environment, cwd=folder, timeout=20, capture_output=True)
         for process in reversed(started):
-            _end(process)
-
-
-def _free_ports(n: int) -> list[int]:
-    with_ports = [socket.socket() for _ in range(n)]
-    try:
-        for one in with_ports:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in with_ports]
-    finally:
-        for one in with_ports:
-            one.close()
+            end(process)
 
 
 def _await_node(folder: Path, environment: dict[str, str]) -> None:
-    deadline, state = time.monotonic() + _START_SECONDS, ""
-    while time.monotonic() < deadline:
-        found = subprocess.run(
-            ["sinfo", "-h", "-o", "%T"], env=environment, cwd=folder, capture_output=True, text=True, timeout=30
-        )
-        state = found.stdout.strip() or found.stderr.strip()
-        if state == "idle":
-            return
-        time.sleep(0.5)
-    logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.out")))
-    raise RuntimeError(f"the node must be idle after {_START_SECONDS} s, got state {state!r}; {logs}")
+    def state() -> str:
+        command, pipes = ["sinfo", "-h", "-o", "%T"], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.run(command, env=environment, cwd=folder, text=True, timeout=30, **pipes).stdout.strip()
 
-
-def _end(process: subprocess.Popen) -> None:
-    process.send_signal(signal.SIGTERM)
     try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(10)
+        wait_until(lambda: state() == "idle", "an idle node", _START_SECONDS)
+    except TimeoutError as error:
+        logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.out")))
+        raise RuntimeError(f"the node must be idle, got state {state()!r}; {logs}") from error

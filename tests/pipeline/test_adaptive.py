@@ -71,15 +71,15 @@ class Observation:
     spans: list[Span]
 
 
-def observe_run(folder, monkeypatch, seconds, trials):
-    """Run blocks of `seconds` on a cluster that may grow from 1 to 4 workers; record its workers over time."""
+def observe_run(folder, monkeypatch, seconds, trials, maximum=4):
+    """Run blocks of `seconds` on a cluster that may grow from one worker to a maximum; record its workers over time."""
     for name in ("log", "log-begun"):
         (folder / name).mkdir()
     (folder / "waiting.py").write_text(STUDY_FILE.format(log=str(folder / "log"), seconds=seconds, trials=trials))
     profile = {
         "class": "LocalCluster",
         "kwargs": {"n_workers": 1, "threads_per_worker": 1},
-        "adapt": {"minimum": 1, "maximum": 4},
+        "adapt": {"minimum": 1, "maximum": maximum},
     }
     (folder / "c.yaml").write_text(yaml.safe_dump({"profiles": {"grows": profile}}))
     sizes, supplied, over, module = [], [], threading.Event(), import_module("pipeline.runs.run_plan")
@@ -119,9 +119,9 @@ def observe_run(folder, monkeypatch, seconds, trials):
 
 @pytest.mark.slow
 def test_adaptive_cluster_grows_and_shrinks(tmp_path, monkeypatch):
-    """The cluster has four workers while blocks wait, and one during a long last block."""
-    sizes = [n for _, n in observe_run(tmp_path, monkeypatch, seconds=1.0, trials=24).sizes]
-    assert max(sizes) == 4
+    """The cluster has two workers while blocks wait, and one during a long last block."""
+    sizes = [n for _, n in observe_run(tmp_path, monkeypatch, seconds=1.0, trials=12, maximum=2).sizes]
+    assert max(sizes) == 2
     assert sizes[-1] == 1
 
 

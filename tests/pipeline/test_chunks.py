@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 from pipeline.errors import DamagedChunkError
 from pipeline.store.codec.chunks import Chunks
 
+pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 CODECS = (ZstdCodec(level=1), Crc32cCodec())
 VALUES = {
     "float64": np.array([0.1, -np.inf, np.nan, 5e-324, -0.0, 1e300, 2.0]),
@@ -34,7 +35,6 @@ def make(dtype, **changes):
     return files, array, Chunks(files["zarr.json"].to_bytes())
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("serializer", ["auto", BytesCodec(endian="big")], ids=["default", "big endian"])
 def test_bytes_equal_those_of_zarr(dtype, serializer):
@@ -51,7 +51,6 @@ def test_bytes_equal_those_of_zarr(dtype, serializer):
         np.testing.assert_array_equal(chunks.decode("panel", "x", inner, encoded)[0], values[1:], strict=True)
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("dtype", VALUES)
 def test_regions_of_several_chunks_equal_those_of_zarr(dtype):
     """Regions that cover parts of several chunks are joined, with the fill value for absent chunks."""
@@ -63,7 +62,6 @@ def test_regions_of_several_chunks_equal_those_of_zarr(dtype):
         np.testing.assert_array_equal(decoded, np.asarray(array[region]), strict=True)
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_array_without_dimensions_equals_that_of_zarr():
     files, array, chunks = make("float64", shape=(), chunks=())
     for values in (None, np.array(0.5)):
@@ -75,7 +73,6 @@ def test_array_without_dimensions_equals_that_of_zarr():
         np.testing.assert_array_equal(chunks.decode("panel", "x", (), contents), np.asarray(array[()]), strict=True)
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_texts_equal_those_of_zarr():
     files, array, chunks = make("string")
     for trials, texts in ((slice(0, 4), ["", "Ünïcode", "x" * 300, "two\nlines"]), (slice(4, 7), ["", "last", ""])):
@@ -86,7 +83,6 @@ def test_texts_equal_those_of_zarr():
         np.testing.assert_array_equal(chunks.decode("panel", "x", region, encoded), np.asarray(array[region]))
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_numbers_compressed_by_blosc_equal_those_of_zarr():
     files, array, chunks = make("int64", compressors=(BloscCodec(cname="zstd"), Crc32cCodec()))
     array[0, :4] = VALUES["int64"][:4]
@@ -104,7 +100,6 @@ BOMBS = {  # content of a chunk by kind, of which each is a few kB and expands t
 }
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_chunk_that_expands_beyond_its_array_is_damage(kind):
     """The size of a chunk is checked before it is decompressed."""
@@ -120,7 +115,6 @@ def test_chunk_that_expands_beyond_its_array_is_damage(kind):
     tracemalloc.stop()
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_one_content_for_several_regions():
     _, _, chunks = make("float64")
     regions = [(slice(k, k + 1), slice(0, 4)) for k in range(2)]
@@ -130,7 +124,6 @@ def test_one_content_for_several_regions():
     assert chunks.encode("panel", "x", [], np.arange(4.0)) == {}
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("change", ["flip", "cut", "empty", "other shape"])
 def test_damage_raises(change):
     _, _, chunks = make("float64")
@@ -147,7 +140,6 @@ def test_damage_raises(change):
         chunks.decode("panel", "x", region, {key: damaged})
 
 
-@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_other_errors_are_not_taken_for_damage(monkeypatch):
     """An error outside the codecs, or a lack of memory in one, is raised as it is: the chunk may be intact."""
     _, _, chunks = make("float64")

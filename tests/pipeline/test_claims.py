@@ -26,7 +26,7 @@ from pipeline import (
 )
 from pipeline.precision.goals import ClaimsGoal
 from pipeline.results.verdicts import judge
-from tests.pipeline.helpers import refusal
+from tests.pipeline.helpers import OtherError, refusal
 
 MEASURES = (Measure("x", "a number"),)
 METHODS = (Method("a", lambda data, setting, streams: {"x": data}), Method("b", lambda data, setting, streams: {}))
@@ -165,10 +165,6 @@ def test_check_reads_all_values_of_a_dimension_on_demand_if_they_are_complete():
     assert look.select("p").x_mean.shape == (2, 1)
 
 
-class _Other(BaseException):
-    """An exception that is no Exception."""
-
-
 UNDECLARED = "claim c must declare the panels that it reads, got none; add needs="
 NO_MAPPING = "needs of claim c must map panels to mappings of dimensions to values, got"
 NO_VALUES = "claim c must need at least one value of n of panel p, got none; add values, or omit n to read all"
@@ -266,7 +262,7 @@ def test_check_cannot_change_the_numbers_of_another_claim(needs):
     ("check", "evidence"),
     [
         (Mock(side_effect=SystemExit(0)), "The check raised SystemExit: 0."),
-        (Mock(side_effect=_Other("a\nb")), "The check raised _Other: a b."),
+        (Mock(side_effect=OtherError("a\nb")), "The check raised OtherError: a b."),
         (Mock(side_effect=ValueError("\udcff")), "The check raised ValueError: \\udcff."),
         (Mock(side_effect=StopIteration()), "The check raised StopIteration."),
         (lambda look: None, "a check must return a Finding, got None; return verdict"),

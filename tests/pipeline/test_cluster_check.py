@@ -271,7 +271,6 @@ def test_refused_jobs_end_the_check_at_once(command, monkeypatch, tmp_path):
 def test_obstacles(monkeypatch, tmp_path):
     slurm = load_profile(f"{ROOT}/cluster.yaml:slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "sbatch is not on the PATH" in obstacle(slurm)
     with pytest.raises(BadInputError, match="profile slurm cannot be started: sbatch is not on the PATH"):
         connect(slurm).__enter__()
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")

@@ -6,8 +6,6 @@ import shlex
 import pytest
 
 import pipeline
-from pipeline.clusters.cluster import _hint
-from pipeline.clusters.profiles import Profile
 from pipeline.errors import BadInputError, IncompleteStoreError, SessionSupersededError
 from pipeline.runs.verify import verify
 from pipeline.store.result_store import ResultStore, open_complete
@@ -56,15 +54,3 @@ def test_commands_quote_the_path_of_a_store(place, call, hint, command, monkeypa
     with pytest.raises((IncompleteStoreError, BadInputError)) as caught:
         call(place)
     assert words_after(hint, str(caught.value)) == ["dpstudies", command, place]
-
-
-def test_a_cluster_without_workers():
-    assert words_after("start one with: ", _hint(Profile("a", address="tcp://h$x:1")))[-1] == "tcp://h$x:1"
-    batch = Profile("my jobs", "dask_jobqueue", "SLURMCluster", kwargs={"cores": 1, "memory": "1GB"})
-    assert words_after("the script with: ", _hint(batch)) == [
-        "dpstudies",
-        "cluster",
-        "check",
-        "my jobs",
-        "--no-connect",
-    ]

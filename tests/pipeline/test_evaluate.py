@@ -24,11 +24,7 @@ from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.returned import as_numbers, as_reasons
 from pipeline.declare.contents import copy_for_method, leaves
 from pipeline.store.codec.error_texts import cause_of, without_rerun
-from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.read import read_outcome
-from pipeline.store.result_store import ResultStore
-from pipeline.store.scan.states import COMMITTED, STALE, block_states
-from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, make_study, panel_of, pending, writing
+from tests.pipeline.helpers import assert_contained, evaluate_all, evaluate_one, make_study, returns_data
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -45,9 +41,7 @@ def outcome_of(method, **panel):
 
 def assert_same(one, other):
     assert one.keys() == other.keys()
-    for key, arrays in one.items():
-        for name, values in arrays.items():
-            np.testing.assert_array_equal(values, other[key][name], err_msg=f"{key} {name}", strict=True)
+    assert_contained(one, other)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6])
@@ -270,6 +264,7 @@ def reported(error, *errors):
         returned({"x": [True, False]}, "", "", dtype="uint8"),
         returned({"x": [1.0, 0.0]}, "", "", dtype="bool"),
         returned({"x": [3.0, -7.0]}, "", "", dtype="int64"),
+        returned({"x": [[1.0, 2.0], [1.0, np.nan]]}, "", "", ragged=True, **PAIR),  # NaN pads rows
         # reported failures
         reported([None, ValueError("bad"), ""], *BAD),
         reported(pd.Series(["", "bad", pd.NA]), *BAD),
@@ -297,7 +292,7 @@ def test_only_trials_with_an_invalid_value_or_a_reported_failure_fail(result, er
         calls.append(streams.trials)
         return result
 
-    attributes = {name: declared[name] for name in ("dims", "dtype") if name in declared}
+    attributes = {name: declared[name] for name in ("dims", "dtype", "ragged") if name in declared}
     measure = Measure("x", "a number", **attributes)
     outcome = outcome_of(evaluate, trials=len(errors), measures=(measure,), outputs=declared.get("outputs", ()))
     assert outcome.status.tolist() == [FAILED if error else OK for error in errors]
@@ -320,14 +315,6 @@ def test_one_reason_for_several_trials_is_that_of_each(error, cause):
     outcome = outcome_of(lambda data, *_: {"x": data, "error": error}, trials=3)
     assert outcome.status.tolist() == [FAILED] * 3
     assert outcome.error.tolist() == [cause] * 3
-
-
-def test_nan_may_pad_a_ragged_measure():
-    values = np.array([[1.0, 2.0], [1.0, np.nan]])
-    measures = (Measure("x", "", dims=("a",), ragged=True),)
-    outcome = outcome_of(lambda *_: {"x": values}, measures=measures, outputs=PAIR["outputs"], trials=2)
-    assert outcome.status.tolist() == [OK, OK]
-    np.testing.assert_array_equal(outcome.values["x"], values)
 
 
 @pytest.mark.parametrize(
@@ -403,23 +390,23 @@ def test_rows_of_several_dtypes_are_not_rounded(rows):
         as_numbers("x", rows, {"trial": range(2), "a": ("a", "b")})
 
 
-def test_invalid_value_per_cell_fails_every_trial():
-    measures = (Measure("x", ""), Measure("n", "", dtype="uint8", per_trial=False))
-    outcome = outcome_of(lambda data, *_: {"x": data, "n": 300}, trials=3, measures=measures)
-    assert outcome.status.tolist() == [FAILED] * 3
-    assert outcome.error[0].endswith("n must be an integer in 0 ... 255, got 300")
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_masked_value_per_cell_fails_every_trial_unless_rows_are_ragged(ragged):
-    curve = Measure("curve", "", dims=("at",), per_trial=False, ragged=ragged)
-    result = {"curve": np.ma.masked_array([1.0, 2.0], [False, True])}
-    outcome = outcome_of(
-        lambda data, *_: {"x": data, **result}, trials=3, measures=(*X, curve), outputs=(Factor("at", (1, 2), ""),)
-    )
-    assert outcome.status.tolist() == [OK if ragged else FAILED] * 3
-    assert ragged or outcome.error[0].splitlines()[0].endswith("ValueError: curve is masked or missing")
-    np.testing.assert_array_equal(outcome.values["curve"], [1.0, np.nan] if ragged else [np.nan] * 2)
+@pytest.mark.parametrize(
+    ("value", "declared", "error"),
+    [
+        (300, {"dtype": "uint8"}, "value must be an integer in 0 ... 255, got 300"),
+        (np.ma.masked_array([1.0, 2.0], [False, True]), {"dims": ("at",)}, "ValueError: value is masked or missing"),
+        (np.ma.masked_array([1.0, 2.0], [False, True]), {"dims": ("at",), "ragged": True}, ""),
+    ],
+    ids=["out of range", "masked", "ragged"],
+)
+def test_invalid_value_per_cell_fails_every_trial(value, declared, error):
+    measures = (*X, Measure("value", "", per_trial=False, **declared))
+    outputs = (Factor("at", (1, 2), ""),) if "dims" in declared else ()
+    outcome = outcome_of(lambda data, *_: {"x": data, "value": value}, trials=3, measures=measures, outputs=outputs)
+    assert outcome.status.tolist() == [FAILED if error else OK] * 3
+    assert outcome.cause.endswith(error)
+    if outputs:
+        np.testing.assert_array_equal(outcome.values["value"], [np.nan] * 2 if error else [1.0, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -512,10 +499,6 @@ def test_cause_of_a_stored_error_is_its_first_line():
 
 
 # Independent statuses
-
-
-def returns_data(data, setting, streams):
-    return {"x": data}
 
 
 def test_error_does_not_depend_on_the_markers_of_tracebacks():
@@ -622,21 +605,6 @@ def test_one_failing_trial_needs_few_calls(trial):
     outcome, calls = evaluate_counted(lambda one: one == trial, 1000, budget=100)
     assert np.flatnonzero(outcome.status == FAILED).tolist() == [trial]
     assert len(calls) <= 2 * 10 + 2  # calls for both halves at each of log2(1000) levels
-
-
-def test_block_with_untried_trials_stays_pending(tmp_path):
-    panel = STUDY.panel("faults")
-    path = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults")).url
-    block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
-    position = next(k for k, one in enumerate(panel.settings()) if one == setting)
-    assert not pending(ResultStore.open(path), panel).any()
-    with writing(path) as store:
-        for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
-            with BlockWriter(store).commit([Planned(panel, block, [setting], [setting])]) as commit:
-                commit.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
-            assert read_outcome(store, panel, block, setting).status.tolist() == expected
-            assert block_states(store, panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
-            assert pending(store, panel).sum() == (budget is not None)
 
 
 def test_budget_is_per_setting():

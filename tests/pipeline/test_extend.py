@@ -6,15 +6,13 @@ import xarray as xr
 
 from pipeline import open_results, resume, run
 from pipeline.runs.run import extend
-from pipeline.store.creation import grow_store
 from pipeline.store.layout.root import COPY
-from pipeline.store.result_store import ResultStore
-from pipeline.store.sessions.lease import Session
 from tests.pipeline.faults.file_operations import CrashError, crash_at
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
     create_store,
+    grow,
     read_arrays,
     refusal,
     temporary_files,
@@ -44,7 +42,12 @@ def sorted_arrays(store, panel):
             {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},
             {"values": {"epsilon": [0.5], "scale": [1.0]}},
         ),
-        ("means", {"values": {**FEW, "algorithm": ["noisy"]}}, {"values": {"algorithm": ["chain", "noisy", "plain"]}}),
+        pytest.param(
+            "means",
+            {"values": {**FEW, "algorithm": ["noisy"]}},
+            {"values": {"algorithm": ["chain", "noisy", "plain"]}},
+            marks=pytest.mark.exhaustive,
+        ),
         (
             "faults",
             {"trials": 9, "values": {"n": [5], "algorithm": ["raises"]}},
@@ -100,9 +103,8 @@ def test_coordinates_keep_their_chunks(tmp_path):
         xr.open_zarr(store.url, group="means", consolidated=is_consolidated) for is_consolidated in (True, True, False)
     )
     expected.load()
-    with Session.begin(store.url, {}) as session:
-        small = STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
-        grow_store(store, session, small.extended(STUDY, 6, {"n": [9]}))
+    small = STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
+    grow(store.url, small.extended(STUDY, 6, {"n": [9]}))
     assert all(ds.load().equals(expected) for ds in opened)
     assert dict(xr.open_zarr(store.url, group="means").sizes)["trial"] == 6
 
@@ -121,8 +123,8 @@ def test_a_store_never_becomes_smaller(tmp_path, options):
     stored = {"trials": 3, "panels": ["means"], "values": {"n": [4, 9]}}
     store = create_store(tmp_path / "s.zarr", STUDY.configure(**stored))
     options = stored | options | {"values": stored["values"] | options.get("values", {})}
-    with Session.begin(store.url, {}) as session, unchanged(f"{store.url}/means"), refusal("would be lost"):
-        grow_store(store, session, STUDY.configure(**options))
+    with unchanged(f"{store.url}/means"), refusal("would be lost"):
+        grow(store.url, STUDY.configure(**options))
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +143,7 @@ def operations(tmp_path_factory):
     create_store(path, study)
     with pytest.MonkeyPatch.context() as patch:
         done = crash_at(patch, 10**9)
-        with Session.begin(str(path), {}) as session:
-            grow_store(ResultStore.open(path), session, study.extended(STUDY, 7, {"n": [9]}))
+        grow(path, study.extended(STUDY, 7, {"n": [9]}))
     return done
 
 

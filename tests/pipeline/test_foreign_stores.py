@@ -280,6 +280,10 @@ SPECS = {
     "label with a surrogate": lambda spec, document: spec["panels"]["p"].update(method_order=["\ud800"]),
     "study with an escape": lambda spec, document: spec.update(study="\x1b[2J"),
     "study with a surrogate": lambda spec, document: spec.update(study="\ud800"),
+    "spec without a seed": lambda spec, document: spec.pop("seed"),
+    "spec without versions": lambda spec, document: spec.pop("version"),
+    "audits that are no JSON": lambda spec, document: document["attributes"].update(audits="{"),
+    "audit that is no mapping": lambda spec, document: document["attributes"].update(audits='{"p": {"m": 1}}'),
     "spec without panels": lambda spec, document: spec.pop("panels"),
     "spec with other types": lambda spec, document: spec["panels"].update(p=[1]),
     "text for trials": lambda spec, document: spec["panels"]["p"].update(trials="4"),
@@ -391,6 +395,15 @@ def test_no_recorded_address_is_connected_to(place, attempt, command):
         time.sleep(0.2)
         assert accepted == []
     assert not (place / "payload").exists()
+
+
+def test_no_recorded_profile_of_another_file_is_proposed(place, dpstudies):
+    Path("s.zarr/p/status/c/0/0/0").unlink()
+    forge_submission("tcp://127.0.0.1:1", cluster=f"{os.getcwd()}/s.zarr/c.yaml:there")
+    Path("hostile.yaml").rename("s.zarr/c.yaml")
+    _, out, _ = dpstudies("status", "s.zarr")
+    assert "status --watch s.zarr --cluster FILE:PROFILE" in out
+    assert "c.yaml" not in out
 
 
 def test_negative_control_named_addresses_are_connected_to(place, dpstudies, monkeypatch):

@@ -175,7 +175,7 @@ def test_end_of_a_child_process_is_certain(start, misbehaving):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["sleep", "loop", "lock"])
+@pytest.mark.parametrize("how", ["sleep", pytest.param("loop", marks=pytest.mark.exhaustive), "lock"])
 def test_time_limit_of_a_child_process(start, misbehaving, monkeypatch, how):
     """A worker without a memory limit does not read the memory of its child processes."""
     monkeypatch.delattr(isolate.Child, "_used_memory")

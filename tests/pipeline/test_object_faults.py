@@ -16,7 +16,7 @@ from pipeline.store.files import object_clients
 from pipeline.store.files.object_files import ObjectFiles
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
-from tests.pipeline.helpers import COMMAND, TOY_FILE, assert_equal_arrays, run_python
+from tests.pipeline.helpers import COMMAND, TOY_FILE, assert_equal_arrays, refusal, run_python
 from tests.pipeline.object_server import KEYS, ObjectServer, fault_once
 from tests.pipeline.toy import STUDY
 
@@ -113,16 +113,14 @@ def test_no_key_is_stored_or_shown(object_server):
 # Bad input
 
 
-def refusal(store=URL):
+def refused(store=URL):
     """Run a study with an invalid location of its store; return the one-line error, which must occur within seconds."""
     started = time.monotonic()
-    with pytest.raises(BadInputError) as refused:
+    with refusal() as caught:
         pipeline.run(STUDY, store, panels=PANELS)
     assert time.monotonic() - started < 30
-    message = str(refused.value)
-    assert "\n" not in message
-    assert not any(secret in message for secret in SECRETS)
-    return message
+    assert not any(secret in str(caught.value) for secret in SECRETS)
+    return str(caught.value)
 
 
 def deny_writes(method, key):
@@ -153,7 +151,7 @@ def test_object_store_that_cannot_be_used_is_refused(object_server, local_store,
         setattr(object_server, name, value)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert text in refusal()
+    assert text in refused()
     if "conditions" in server:
         with pytest.raises(BadInputError, match=text):
             pipeline.compact(local_store, URL)
@@ -173,17 +171,17 @@ def test_object_store_that_cannot_be_used_is_refused(object_server, local_store,
 )
 def test_invalid_variables_of_the_environment_are_refused(environment, monkeypatch, name, text):
     monkeypatch.setenv(name, text)
-    assert f"the environment variable {name} must" in refusal()
+    assert f"the environment variable {name} must" in refused()
 
 
 def test_invalid_configurations_are_refused(environment, monkeypatch):
-    assert "Account must be specified; set its account and credentials" in refusal("az://studies/toy.zarr")
+    assert "Account must be specified; set its account and credentials" in refused("az://studies/toy.zarr")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none")
-    assert "set its account and credentials" in refusal("gs://studies/toy.zarr")
+    assert "set its account and credentials" in refused("gs://studies/toy.zarr")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_PROFILE", "absent")
     monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
-    assert "the profile in AWS_PROFILE requires boto3; pip install 'dpstudies[s3]'" in refusal()
+    assert "the profile in AWS_PROFILE requires boto3; pip install 'dpstudies[s3]'" in refused()
 
 
 @pytest.mark.parametrize("listens", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -236,4 +234,4 @@ def test_profile_of_the_environment_is_used(object_server, monkeypatch, tmp_path
     monkeypatch.setenv("AWS_PROFILE", "lab")
     assert ObjectFiles(URL).create("k", b"1")
     monkeypatch.setenv("AWS_PROFILE", "absent")
-    assert "cannot be used: The config profile (absent) could not be found" in refusal()
+    assert "cannot be used: The config profile (absent) could not be found" in refused()

@@ -10,7 +10,7 @@ import pytest
 import pipeline
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import evaluate_block
-from pipeline.errors import BusyStoreError, SessionSupersededError
+from pipeline.errors import SessionSupersededError
 from pipeline.store.commit import BlockWriter, Planned
 from pipeline.store.creation import create_empty_store, grow_store
 from pipeline.store.files.object_files import ObjectFiles
@@ -18,13 +18,13 @@ from pipeline.store.health import check_template
 from pipeline.store.read import read_outcome
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions import lease
-from pipeline.store.sessions.lease import Session, end_session
-from pipeline.store.sessions.records import sessions_of
+from pipeline.store.sessions.lease import Session
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     commit_block,
     compute_into,
     compute_pending,
+    created,
     panel_of,
     pending,
 )
@@ -43,28 +43,11 @@ def grow_and_fill(url, monkeypatch):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
 
-def test_second_session_is_rejected_until_the_first_ends(memory_url):
-    for begin in (lambda: Session.begin(memory_url, {}), lambda: pipeline.run(SMALL, memory_url)):
-        with Session.begin(memory_url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
-            begin()
-    Session.begin(memory_url, {}).end()
-
-
 def test_record_is_created_once(url):
     with Session.begin(url, {}) as session:
         assert session.files.create("k", b"1")
         assert not session.files.create("k", b"2")
         assert session.files.read("k") == b"1"
-
-
-def test_session_is_ended_in_place_of_its_process(memory_url):
-    session = Session.begin(memory_url, {"submission": "x"})
-    assert end_session(memory_url, session.id, {"cancelled": "2026-01-01T00:00:00Z"})
-    assert sessions_of(ObjectFiles(memory_url))[0].keys() >= {"cancelled", "ended"}
-    assert not end_session(memory_url, session.id, {})
-    with pytest.raises(SessionSupersededError):
-        session.update({})
-    Session.begin(memory_url, {}).end()
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])
@@ -117,8 +100,8 @@ def test_superseded_session_cannot_replace_the_template_of_a_store_extended_by_a
 
 
 def test_repeated_task_accepts_its_own_writes(memory_url):
-    with Session.begin(memory_url, {}) as session:
-        store, panel = create_empty_store(session, SMALL, {}), SMALL.panels[0]
+    panel = SMALL.panels[0]
+    with created(memory_url, SMALL) as store:
         for _ in range(2):
             commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
 
@@ -142,8 +125,7 @@ def test_repeated_task_keeps_committed_values(memory_url, monkeypatch, number):
             raise OSError(errno.ETIMEDOUT, "stopped")
         write(files, key, *rest)
 
-    with Session.begin(memory_url, {}) as session:
-        store = create_empty_store(session, study, {})
+    with created(memory_url, study) as store:
         with monkeypatch.context() as patch:
             patch.setattr(ObjectFiles, "replace", stop)
             with pytest.raises(OSError, match="stopped"):
@@ -166,9 +148,8 @@ def requests(object_server, monkeypatch):
 
 def test_number_of_requests_per_block(requests):
     """A block takes one write per variable and setting, and one session check per write; errors take no request."""
-    url, panel = "s3://studies/toy.zarr", SMALL.panels[0]
-    with Session.begin(url, {}) as session:
-        store = create_empty_store(session, SMALL, {})
+    panel = SMALL.panels[0]
+    with created("s3://studies/toy.zarr", SMALL) as store:
         requests.clear()
         commit_block(store, SMALL, panel, next(iterate_blocks(panel)))
         assert requests["PUT", "chunk"] == 2  # one request for the measure `heads`, and one for the status

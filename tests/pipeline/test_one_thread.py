@@ -10,8 +10,9 @@ from pipeline.blocks.one_thread import one_thread
 from tests.pipeline.helpers import blas_threads, evaluate_one, panel_of
 from tests.pipeline.toy import STUDY
 
+pytestmark = pytest.mark.usefixtures("two_threads")
 
-@pytest.mark.usefixtures("two_threads")
+
 def test_limits_hold_until_the_last_thread_leaves():
     """If one of two threads leaves the context of the limit, the limit still holds for the other thread."""
     found = {}
@@ -39,7 +40,6 @@ def test_limits_hold_until_the_last_thread_leaves():
     assert blas_threads() == {2}
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_limits_nest_and_end_with_an_exception():
     def raise_inside():
         with one_thread():
@@ -53,7 +53,6 @@ def test_limits_nest_and_end_with_an_exception():
     assert blas_threads() == {2}
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_blocks_are_computed_with_one_thread():
     """The limit also holds for blocks that are evaluated without a cluster."""
     found = []

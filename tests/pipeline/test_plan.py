@@ -43,16 +43,20 @@ def test_layout_does_not_depend_on_the_machine(monkeypatch):
     assert [list(iterate_blocks(panel)) for panel in STUDY.panels] == before
 
 
-def test_counts_of_a_plan():
+def test_a_plan_counts_blocks_and_failures_of_the_pilot_and_writes_nothing(tmp_path, monkeypatch):
+    """The pilot of faults has one block of 8 trials in each of two cells."""
+    monkeypatch.chdir(tmp_path)
     plans = make_plan(STUDY)
-    assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks) for p in plans] == [
-        ("means", 2, 7, 6, 4),
-        ("faults", 2, 6, 12, 4),
-        ("table", 2, 2, 1, 2),
-        ("single", 1, 1, 5, 3),
+    assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks, p.failures) for p in plans] == [
+        ("means", 2, 7, 6, 4, 0),
+        ("faults", 2, 6, 12, 4, 2 * (3 + 2 + 8 + 2)),
+        ("table", 2, 2, 1, 2, 0),
+        ("single", 1, 1, 5, 3, 0),
     ]
     assert [p.n_piloted for p in plans] == [2, 2, 2, 1]
+    assert [bool(p.error) for p in plans] == [False, True, False, False]
     assert all(p.seconds > 0 for p in plans)
+    assert file_stamps(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,21 +74,6 @@ def test_size_is_close_to_that_of_the_files(tmp_path, panel, changes):
     store = compute_into(tmp_path / "s.zarr", study)
     sizes = [path.stat().st_size for path in Path(store.url).rglob("*") if path.is_file()]
     assert 1 / 1.3 <= sum(sizes) / plan.n_bytes <= 1.3
-
-
-def test_plan_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_plan(STUDY)
-    assert file_stamps(tmp_path) == {}
-
-
-def test_failures_of_the_pilot_are_counted():
-    """The failures in the pilot (one block of 8 trials in each of two cells) are counted."""
-    by_name = {plan.panel: plan for plan in make_plan(STUDY)}
-    assert by_name["faults"].failures == 2 * (3 + 2 + 8 + 2)
-    assert by_name["means"].failures == 0
-    assert by_name["faults"].error
-    assert by_name["means"].error == ""
 
 
 def test_expected_error_equals_that_of_the_pilot():
@@ -123,11 +112,6 @@ def test_error_of_a_ragged_measure_ignores_padding():
     measures, outputs = (Measure("x", "", dims=("bin",), ragged=True),), (Factor("bin", (1, 2), "", "int"),)
     (plan,) = make_plan(make_study(evaluate, measures=measures, outputs=outputs, trials=100, block_trials=100))
     assert 0.01 < plan.mcse["x"] < 0.05
-
-
-def test_deterministic_panels_have_no_error():
-    (plan,) = make_plan(panel_of(STUDY, "table"))
-    assert plan.mcse == {}
 
 
 class Clock:
@@ -214,12 +198,11 @@ def test_the_pilot_spreads_over_the_cells(n_cells):
     assert min(n_cells, 50) <= len(first) <= 51
 
 
-def test_plan_with_settings_that_do_not_apply():
-    """A plan in which no setting applies has no expected error and no failures."""
-    study = replace(
-        STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("algorithm", ["chain"]),)
-    )
-    (plan,) = make_plan(study)
+@pytest.mark.parametrize(
+    "panel", [TABLE, MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("algorithm", ["chain"])]
+)
+def test_plan_of_a_panel_without_trials_or_applicable_settings_has_no_error_and_no_failures(panel):
+    (plan,) = make_plan(replace(STUDY, panels=(panel,)))
     assert plan.mcse == {}
     assert plan.failures == 0
 

@@ -15,7 +15,7 @@ from pipeline.execution.work import PendingWork
 from pipeline.runs import progress
 from pipeline.runs.progress import ProgressDisplay, _Costs, format_duration
 from pipeline.store.scan.states import count_by_status
-from tests.pipeline.helpers import make_study
+from tests.pipeline.helpers import make_study, returns_data
 
 
 def applies(cell, setting):
@@ -23,10 +23,7 @@ def applies(cell, setting):
 
 
 def study_of(validate=applies, name="partly"):
-    def evaluate(data, setting, streams):
-        return {"x": data}
-
-    methods, factors = (Method("a", evaluate), Method("b", evaluate)), (Factor("n", (1, 2, 3), "size", "int"),)
+    methods, factors = [Method(name, returns_data) for name in "ab"], (Factor("n", (1, 2, 3), "size", "int"),)
     return make_study(*methods, name=name, factors=factors, trials=20, block_trials=4, validate=validate)
 
 

@@ -1,7 +1,6 @@
 """Tests of intervals for proportions by exact enumeration, and of summaries of events."""
 
 import math
-import tarfile
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from pipeline.precision.targets import parse_target, resolve_target
 from pipeline.results.proportions import LEVEL, constant_error, proportion_interval
 from pipeline.runs.estimate import make_plan
 from tests.pipeline.helpers import make_study
-from tests.pipeline.test_store_formats import DATA
 
 SIZES = (*range(1, 21), 40, 97, 500)
 
@@ -152,19 +150,6 @@ def test_number_of_values_is_that_of_the_mean():
     assert summary.x_n_values.values.tolist() == [4, 0, 2]
     np.testing.assert_array_equal(summary.x_mean, [4, nan, 2])
     assert summary.x_n_values.dtype.kind == "i"
-
-
-@pytest.mark.slow
-def test_summaries_of_stores_of_earlier_formats_have_intervals(tmp_path):
-    with tarfile.open(DATA / "formats_5_and_6.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    for name in ("format_5.zarr", "format_6.zarr"):
-        opened, plain = open_results(tmp_path / name)["p"].to_dataset(), xr.open_zarr(tmp_path / name, group="p")
-        is_ok = plain.status == 1
-        ends = proportion_interval(plain.event.where(is_ok).sum("trial").values, is_ok.sum("trial").values)
-        for summary in (summarise(opened), summarise(plain)):  # the second by the dtype, without attribute
-            np.testing.assert_array_equal([summary.event_low, summary.event_high], ends)
-            np.testing.assert_array_equal(summary.event_n_values, summary.n_ok)
 
 
 # Declarations, plans and precision

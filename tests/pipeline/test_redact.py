@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from distributed import Client
 
-from pipeline.clusters.launch import describe_launch, launch_document
+from pipeline.clusters.launch import Launch, describe_launch, launch_document, make_launch
 from pipeline.clusters.profiles import Profile
 from pipeline.errors import ExecutionError
 from pipeline.execution import checks
@@ -110,8 +110,6 @@ def test_objects_and_exceptions():
 
 
 def test_representations_hide_arguments():
-    from pipeline.clusters.launch import Launch
-
     assert "hush" not in repr(Launch(object, "other", {"x": "hush"}, {"y": "hush"}))
     assert "hush" not in repr(Profile("a", args=("hush",)))
 
@@ -175,8 +173,6 @@ def test_previews_show_other_values():
 
 
 def test_cluster_receives_hidden_secrets():
-    from pipeline.clusters.launch import make_launch
-
     profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"})
     prologue = make_launch(profile).kwargs["job_script_prologue"]
     assert prologue[-3:] == ["export SOME_SECRET='it'\"'\"'s hush'", "export MY_KEY=hush", "login --password hush"]

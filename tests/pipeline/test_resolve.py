@@ -216,14 +216,6 @@ def test_failed_trials_are_recomputed_after_an_accepted_edit(tmp_path, is_again)
         resume(store, study=str(file), progress=False)
 
 
-def test_accepted_edit_with_different_numbers_is_refused(store, study_file):
-    edit(study_file)
-    refused(
-        lambda: resume(store, study=str(study_file), accept_edited_study=True),
-        "gives numbers that differ from the stored ones",
-    )
-
-
 def test_a_raised_version_is_another_store(store, study_file, tmp_path):
     edit(study_file, "seed=1", "seed=1, version=2")
     refused(lambda: run(str(study_file), store), "version: stored 1, now 2")

@@ -1,6 +1,7 @@
 """Tests of runs in shares: joined shares equal one run, and what cannot be joined is refused before a write."""
 
 import json
+import shutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipeline.store.scan.run_part import RunPart
 from pipeline.store.scan.states import blocks_of_others, count_by_status
 from pipeline.store.sessions.records import sessions_of
 from tests.pipeline.faults.file_operations import CrashError, crash_at
-from tests.pipeline.helpers import assert_equal_arrays, interrupt_after, refusal, write_study_file
+from tests.pipeline.helpers import assert_equal_arrays, interrupted, refusal, write_study_file
 from tests.pipeline.toy import STUDY
 
 
@@ -56,13 +57,11 @@ def test_joined_shares_equal_one_run(whole, parts, tmp_path, order):
 
 
 @pytest.mark.slow
-def test_a_joined_store_is_extended_like_one_run(parts, tmp_path):
-    joined = pipeline.merge(parts, tmp_path / "s.zarr")
-    trials = max(panel.trials or 0 for panel in STUDY.panels) + 5
-    pipeline.extend(joined, trials=trials, study=STUDY, progress=False)
-    other = pipeline.run(STUDY, tmp_path / "whole.zarr", progress=False)
-    pipeline.extend(other, trials=trials, study=STUDY, progress=False)
-    assert_equal_arrays(joined.url, other.url)
+def test_a_joined_store_is_extended_like_one_run(parts, complete_store, tmp_path):
+    joined, other = pipeline.merge(parts, tmp_path / "s.zarr").url, shutil.copytree(complete_store, tmp_path / "w.zarr")
+    for store in (joined, other):
+        pipeline.extend(store, trials=8, panels=["means", "single"], study=STUDY, progress=False)
+    assert_equal_arrays(joined, other)
 
 
 def test_shares_are_disjoint_complete_and_equal_in_size():
@@ -86,8 +85,7 @@ def test_a_share_has_blocks_of_all_values_of_each_factor():
 
 @pytest.mark.slow
 def test_a_share_is_resumed_and_complete_by_itself(parts, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run(STUDY, tmp_path / "s.zarr", share="2/3", progress=interrupt_after(1))
+    interrupted(pipeline.run, STUDY, tmp_path / "s.zarr", share="2/3")
     resumed = pipeline.resume(tmp_path / "s.zarr", study=STUDY, progress=False)
     assert_equal_arrays(resumed.url, parts[1].url)
     counts = [count_by_status(resumed, panel) for panel in resumed.spec["panels"]]
@@ -105,15 +103,23 @@ def test_blocks_of_other_shares_are_not_pending_in_a_share(parts):
         assert not any(rerun.is_asked for rerun in reruns)
 
 
+def incomplete(path):
+    interrupted(pipeline.run, STUDY, path, share="3/3")
+    return path
+
+
 REFUSED = {
-    "none": (lambda parts, lab: [], "requires the stores of all shares, got none"),
-    "missing": (lambda parts, lab: parts[:2], "all 3 shares are required; missing: 3/3"),
-    "overlapping": (lambda parts, lab: [*parts, parts[0]], "must not overlap, got 1/3 in both"),
-    "no share": (lambda parts, lab: [*parts[:2], lab / "other.zarr"], "is not a share"),
-    "foreign": (lambda parts, lab: [*parts[:2], lab / "foreign.zarr"], "are of different runs: their spec differs"),
-    "counts": (lambda parts, lab: [*parts[:2], lab / "count.zarr"], "shares of one run have one count, got 1/3"),
+    "none": (lambda parts, path: [], "requires the stores of all shares, got none"),
+    "missing": (lambda parts, path: parts[:2], "all 3 shares are required; missing: 3/3"),
+    "overlapping": (lambda parts, path: [*parts, parts[0]], "must not overlap, got 1/3 in both"),
+    "no share": (lambda parts, path: [*parts[:2], pipeline.run(STUDY, path, progress=False)], "is not a share"),
+    "foreign": (
+        lambda parts, path: [*parts[:2], compute(path, 3, 3, seed=8)],
+        "are of different runs: their spec differs",
+    ),
+    "counts": (lambda parts, path: [*parts[:2], compute(path, 3, 4)], "shares of one run have one count, got 1/3"),
     "incomplete": (
-        lambda parts, lab: [*parts[:2], lab / "pending.zarr"],
+        lambda parts, path: [*parts[:2], incomplete(path)],
         "must be complete to be copied, got .* pending trials in .*; compute them with: dpstudies",
     ),
 }
@@ -121,18 +127,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_shares_that_are_no_whole_run_are_refused_before_a_write(parts, tmp_path, case):
-    if case == "no share":
-        pipeline.run(STUDY, tmp_path / "other.zarr", progress=False)
-    if case == "foreign":
-        compute(tmp_path / "foreign.zarr", 3, 3, seed=8)
-    if case == "counts":
-        compute(tmp_path / "count.zarr", 3, 4)
-    if case == "incomplete":
-        with pytest.raises(KeyboardInterrupt):
-            pipeline.run(STUDY, tmp_path / "pending.zarr", share="3/3", progress=interrupt_after(1))
     choose, text = REFUSED[case]
+    shares = choose(parts, tmp_path / "other.zarr")
     with refusal() as caught:
-        pipeline.merge(choose(parts, tmp_path), tmp_path / "s.zarr")
+        pipeline.merge(shares, tmp_path / "s.zarr")
     assert caught.match(text)
     assert not (tmp_path / "s.zarr").exists()
     assert not list(tmp_path.glob(".*"))

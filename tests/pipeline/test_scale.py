@@ -21,9 +21,9 @@ from pipeline.store.codec import regions
 from pipeline.store.codec.chunk_digests import ABSENT
 from pipeline.store.codec.regions import iterate_slabs
 from pipeline.store.files import local_files
-from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.scan.states import ok_trials
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.helpers import commit_block, count_status, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
@@ -56,13 +56,8 @@ def create(path, study, has_chunks=False):
 @pytest.fixture
 def reads(monkeypatch):
     """Return the list of the keys of all files of stores that are read from now on."""
-    keys, read = [], LocalFiles.read
-
-    def note(files, key):
-        keys.append(key)
-        return read(files, key)
-
-    monkeypatch.setattr(LocalFiles, "read", note)
+    keys = []
+    call_before(monkeypatch, "read", lambda files, key: keys.append(key))
     return keys
 
 

@@ -102,6 +102,9 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("message", "security"),
     [
+        ("unknown key 'tls_client_certificate'; did you mean tls_client_cert", {"tls_client_certificate": "a.pem"}),
+        ("tls_ca_file must be a file in PEM format; no file exists at 'ca.pem'", {"tls_ca_file": "ca.pem"}),
+        ("tls_client_key must be a file in PEM format; no file exists at '***'", {"tls_client_key": "me.key"}),
         ("tls_ca_file must be a file in PEM format, got 3", {"tls_ca_file": 3}),
         ("tls_ca_file must be a file in PEM format, got Is a directory", {"tls_ca_file": "FOLDER"}),
         ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/bytes"}),

@@ -6,32 +6,17 @@ The tests need Slurm and root: ``.ci/run --system`` installs it.
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 import pipeline
-from tests.pipeline.helpers import assert_equal_arrays
+from tests.pipeline.helpers import COMMAND, assert_equal_arrays, run_python, write_study_file
 from tests.pipeline.slurm import missing, running
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.system
-STUDY = """
-import time
-from pipeline import Factor, Measure, Method, Panel, Study
-
-def simulate(cell, streams):
-    time.sleep(0.5)
-
-def evaluate(data, setting, streams):
-    return {"x": streams.uniforms(1)[:, 0]}
-
-panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
-              (Factor("n", (1, 2), "number of the cell", "int"),), method_dim=None, trials=40, block_trials=1)
-STUDY = Study("queued", "Queued", "To run in a queue.", (panel,), seed=1)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +38,15 @@ def shipped_profile(folder):
 
 
 def dpstudies(folder, environment, *words):
-    command = [sys.executable, "-c", "from studies.cli import main; main()", *words]
-    environment = {**environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    done = run_python(*COMMAND, *words, seconds=400, cwd=folder, env=environment)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_study_on_the_shipped_profile(slurm, tmp_path):
     environment, folder = slurm
     shipped_profile(tmp_path)
-    (tmp_path / "queued.py").write_text(STUDY)
+    slow = {"before": "time.sleep(0.5)", "head": "import time"}
+    write_study_file(tmp_path / "queued.py", **slow, n=(1, 2), trials=40, block_trials=1)
     code, out, err = dpstudies(tmp_path, environment, "run", "queued.py", "--store", "s.zarr", "--cluster", "slurm")
     assert code == 0, (out, err, [path.read_text()[-3000:] for path in tmp_path.glob("slurm-*.out")])
     pipeline.run(str(tmp_path / "queued.py"), tmp_path / "threads.zarr")

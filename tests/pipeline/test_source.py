@@ -36,11 +36,15 @@ def small(tmp_path):
     return small
 
 
-def test_study_by_module():
-    source = find_study("tests.pipeline.toy:STUDY", {})
-    assert source.load() is STUDY
-    file = {"study_file_sha256": sha256(TOY_FILE.read_text()), "study_code_sha256": source.code_sha256}
-    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY", **file}
+@pytest.mark.parametrize("reference", ["tests.pipeline.toy:STUDY", str(TOY_FILE)])
+def test_study_by_module_or_file(reference):
+    source = find_study(reference, {})
+    study = source.load()
+    assert source.load() is study
+    assert (study is STUDY) == (reference != str(TOY_FILE))
+    assert study.spec() == STUDY.spec()
+    hashes = {"study_file_sha256": sha256(TOY_FILE.read_text()), "study_code_sha256": source.code_sha256}
+    assert source.attributes == {"study_reference": reference, **hashes}
     assert source.file == str(TOY_FILE)
 
 
@@ -55,17 +59,6 @@ def test_study_by_name():
     assert find_study("toy", {"toy": "tests.pipeline.toy:STUDY"}).load() is STUDY
     with pytest.raises(BadInputError, match=r"unknown study 'toi'; did you mean toy\? .*or a \.py file, or module:obj"):
         find_study("toi", {"toy": "tests.pipeline.toy:STUDY"})
-
-
-def test_study_by_file():
-    source = find_study(str(TOY_FILE), {})
-    study = source.load()
-    assert study is not STUDY
-    assert study.spec() == STUDY.spec()
-    assert source.load() is study
-    hashes = {"study_file_sha256": sha256(TOY_FILE.read_text()), "study_code_sha256": source.code_sha256}
-    assert source.attributes == {"study_reference": str(TOY_FILE), **hashes}
-    assert source.file == str(TOY_FILE)
 
 
 def test_reference_does_not_depend_on_the_current_folder(small, tmp_path, monkeypatch):

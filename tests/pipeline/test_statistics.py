@@ -8,7 +8,7 @@ import xarray as xr
 
 from pipeline import BadInputError, Factor, Measure, Statistic, Status, summarise
 from pipeline.precision.targets import parse_target, resolve_target
-from tests.pipeline.helpers import make_study, refusal
+from tests.pipeline.helpers import OtherError, make_study, refusal
 
 LEVELS = Factor("level", (0.25, 0.5, 1.0), "level", "float")
 SHARE = Statistic("ecdf", "x", "share below", lambda x: (x[:, None] <= LEVELS.values).mean(axis=0), axis=LEVELS)
@@ -54,15 +54,11 @@ def test_statistic_requires_a_per_trial_measure():
             declare(measure)
 
 
-class _Other(BaseException):
-    """An exception that is no Exception."""
-
-
 @pytest.mark.parametrize(
     ("function", "axis", "message"),
     [
         (Mock(side_effect=SystemExit(0)), None, "raised SystemExit: 0; correct its function"),
-        (Mock(side_effect=_Other("a\nb")), None, "raised _Other: a b; correct its function"),
+        (Mock(side_effect=OtherError("a\nb")), None, "raised OtherError: a b; correct its function"),
         (Mock(side_effect=ValueError("a")), LEVELS, "raised ValueError: a; correct its function"),
         (lambda x: np.ma.masked_array(5.0, True), None, "must be numbers, got masked or missing ones"),
         (

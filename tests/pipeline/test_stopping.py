@@ -81,16 +81,14 @@ def test_minimum_by_skewness_is_the_closed_form_for_events(n_events):
     assert (least[0] <= n) == (min(n_events, n - n_events) >= 79)
 
 
-def heads(text, draws):
-    """Return the precision of a boolean measure for a target."""
-    study = make_study(print, measures=(Measure("y", "an event", dtype="bool"),), trials=10)
-    return resolve_target(parse_target(text), study)["p"].assess([draws])
+def target_of(text, study=STUDY):
+    return resolve_target(parse_target(text), study)["p"]
 
 
 def test_rare_events_are_reached_at_about_a_hundred():
-    draws = np.arange(20_000) % 1000 == 0
-    assert not heads("mcse(y) <= 0.5", draws).is_reached
-    assert heads("mcse(y) <= 0.5", np.arange(110_000) % 1000 == 0).is_reached
+    study = make_study(print, measures=(Measure("y", "an event", dtype="bool"),), trials=10)
+    for n, is_reached in ((20_000, False), (110_000, True)):
+        assert target_of("mcse(y) <= 0.5", study).assess([np.arange(n) % 1000 == 0]).is_reached == is_reached
 
 
 def test_relative_precision_of_zero_and_of_a_fraction_without_events_is_unknown():
@@ -100,10 +98,6 @@ def test_relative_precision_of_zero_and_of_a_fraction_without_events_is_unknown(
     assert target_of("mcse(x) <= 1%").assess([np.full(100, 0.1)]).is_constant
     below = target_of("mcse(x_above) <= 1").assess([np.linspace(0, 0.4, 100)])
     assert (below.error, below.is_reached, below.ratio) == (0.0, False, math.inf)
-
-
-def target_of(text):
-    return resolve_target(parse_target(text), STUDY)["p"]
 
 
 def test_error_of_a_declared_fraction_is_binomial():
@@ -136,7 +130,7 @@ def test_statistic_with_an_axis_has_an_error_for_each_output_and_value():
     )
     measures, outputs = (Measure("x", "a number", dims=("place",)),), (Factor("place", (1, 2), "place", "int"),)
     study = make_study(print, trials=9, statistics=(below,), measures=measures, outputs=outputs)
-    target = resolve_target(parse_target("mcse(x_below) <= 0.05"), study)["p"]
+    target = target_of("mcse(x_below) <= 0.05", study)
     draws = np.random.default_rng(1).uniform(size=(400, 2))
     draws[1:, 1] /= 2.5  # the fraction of the second output below 0.5 is nearly 1
     precision = target.assess([draws])
@@ -183,8 +177,7 @@ def test_widest_output_counts_and_relative_bounds_follow_the_estimate():
         trials=10,
     )
     draws = np.random.default_rng(3).normal([1.0, 100.0], [0.1, 1.0], (400, 2))
-    absolute = resolve_target(parse_target("mcse(y) <= 0.01"), study)["p"].assess([draws])
-    relative = resolve_target(parse_target("mcse(y) <= 0.1%"), study)["p"].assess([draws])
+    absolute, relative = (target_of(f"mcse(y) <= {bound}", study).assess([draws]) for bound in ("0.01", "0.1%"))
     assert absolute.estimate == pytest.approx(100, abs=1)
     assert relative.estimate == pytest.approx(1, abs=0.1)
     assert relative.bound == pytest.approx(0.001 * relative.estimate)

@@ -13,15 +13,15 @@ import pytest
 import xarray as xr
 import zarr
 
-from pipeline import extend, open_results, run
+from pipeline import cancel, compact, extend, open_results, resume, run
 from pipeline.blocks.division import iterate_blocks
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError
 from pipeline.store.codec import regions
 from pipeline.store.codec.regions import Layout, fill_chunk
 from pipeline.store.commit import BlockWriter, Commit, Planned
-from pipeline.store.creation import create_empty_store, grow_store
+from pipeline.store.creation import create_empty_store
 from pipeline.store.datasets import open_panel
 from pipeline.store.files.local_files import _LocalBatch
 from pipeline.store.files.locations import STATE
@@ -41,6 +41,8 @@ from tests.pipeline.helpers import (
     create_store,
     evaluate_all,
     file_stamps,
+    grow,
+    interrupt_creation,
     pending,
     read_arrays,
     refusal,
@@ -357,8 +359,7 @@ def grown(path, study, block):
     create_store(path, smaller)
     with writing(path) as store:
         commit_block(store, smaller, smaller.panels[0], replace(block, trials=block.trials[:-1]))
-    with Session.begin(str(path), {}) as session:
-        grow_store(ResultStore.open(path), session, study)
+    grow(path, study)
 
 
 def read_checked(path, panel):
@@ -532,7 +533,7 @@ def test_crash_test_detects_kept_status_of_retried_block(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [0, 1, 3], ids=["plain", "noisy", "chain"])
+@pytest.mark.parametrize("k", [0, pytest.param(1, marks=pytest.mark.exhaustive), 3])  # plain, noisy and chain
 def test_unused_method_factors_are_written_at_all_values(template, k):
     """A block of one setting is written at all values of the factors that its method does not use, and there only."""
     setting = MEANS.settings()[k]
@@ -591,6 +592,22 @@ def test_pending_blocks_of_an_empty_and_a_complete_store(template, complete_stor
         assert not pending(ResultStore.open(complete_store), panel).any()
 
 
+def test_block_with_untried_trials_stays_pending(store_copy):
+    """A block whose evaluation spent its budget of failures is computed again."""
+    block, settings = Block("faults", 0, range(8)), FAULTS.settings()
+    position = next(k for k, setting in enumerate(settings) if setting.method.name == "always")
+    setting = settings[position]
+    with writing(store_copy) as store:
+        assert not pending(store, FAULTS).any()
+        for budget, n_tried in ((3, 3), (None, 8)):
+            with BlockWriter(store).commit([Planned(FAULTS, block, [setting], [setting])]) as commit:
+                commit.write(FAULTS, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
+            statuses = [Status.FAILED] * n_tried + [Status.PENDING] * (8 - n_tried)
+            assert read_outcome(store, FAULTS, block, setting).status.tolist() == statuses
+            assert block_states(store, FAULTS)[0, 0, position] == (COMMITTED if budget is None else STALE)
+            assert pending(store, FAULTS).sum() == (budget is not None)
+
+
 def test_blocks_without_status_are_pending(store_copy):
     lost = {
         "means": {(1, 0, 0, 1, 1, 0): (1, 0, 1), (0, 0, 1, 1, 2, 1): (0, 1, 6), (1, 0, 1, 0, 0, 1): (1, 1, 0)},
@@ -618,10 +635,11 @@ def test_missing_store_is_reported(tmp_path):
     (tmp_path / STATE).mkdir()  # state after a crash before the copy of the root is written
     (tmp_path / STATE / "notes").write_text("")
     assert not ResultStore.exists(tmp_path)
-    with pytest.raises(BadInputError, match=f"no result store at {tmp_path}; run a study with --store"):
-        ResultStore.open(tmp_path)
-    with pytest.raises(BadInputError, match="no result store at absent; run a study with --store absent first"):
-        ResultStore.open("absent")
+    for read in (ResultStore.open, resume, cancel, lambda path: compact(path, tmp_path / "copy.zarr")):
+        with refusal(f"no result store at {tmp_path}; run a study with --store"):
+            read(tmp_path)
+        with refusal("no result store at absent; run a study with --store absent first"):
+            read("absent")
 
 
 def store_of_format_1(path):
@@ -647,8 +665,8 @@ def test_other_files_are_rejected(tmp_path, kind):
     path, texts = tmp_path / "some.zarr", ["exists but is not a result store; choose another path"]
     OTHERS[kind](path)
     if kind == "store of format 1":
-        texts = ["has format 1, and this version reads formats 5 to 8", "rerun the study with another --store path"]
-    for attempt in (ResultStore.exists, ResultStore.open, open_results):
+        texts = ["has format 1, and this version reads formats 5 to 10", "rerun the study with another --store path"]
+    for attempt in (ResultStore.exists, ResultStore.open, open_results, partial(run, STUDY)):
         with unchanged(tmp_path), refusal(*texts):
             attempt(path)
 
@@ -685,12 +703,9 @@ def test_creation_that_is_interrupted_at_its_last_operation_is_finished(tmp_path
     assert temporary_files(path) == []
 
 
-def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
+def test_interrupted_creation_of_another_study_is_rejected(tmp_path):
     path = tmp_path / "t.zarr"
-    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
-        crash_at(patch, 9, once=True)
-        with pytest.raises(CrashError):
-            create_empty_store(session, STUDY, {})
+    interrupt_creation(path, STUDY)
     for refused in (
         lambda: run(replace(STUDY, seed=8), path),
         lambda: run(STUDY, path, until="mcse(estimate) <= 1", panels=["means"]),

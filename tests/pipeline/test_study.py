@@ -12,7 +12,7 @@ from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
 from pipeline.runs.estimate import make_plan
-from tests.pipeline.helpers import compute_into, evaluate_all, make_study, read_arrays, refusal
+from tests.pipeline.helpers import assert_contained, compute_into, evaluate_all, make_study, read_arrays, refusal
 from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 
 ONLY_MEANS = {"panels": ["means"]}
@@ -25,13 +25,12 @@ def refused(message, **arguments):
     assert caught.match(message)
 
 
-def test_trials_are_given_by_panel():
-    """Panels that the mapping does not name keep their number, and panels without trials have none."""
-    configured = STUDY.configure(trials={"means": 3, "table": 4})
-    assert [panel.trials for panel in configured.panels] == [
-        {"means": 3}.get(panel.name, panel.trials) for panel in STUDY.panels
-    ]
-    assert configured.panel("table").trials is None
+@pytest.mark.parametrize(("trials", "expected"), [({"means": 3, "table": 4}, [3, 12, None, 5]), (3, [3, 3, None, 3])])
+def test_trials_are_given_for_all_panels_or_by_panel(trials, expected):
+    """Panels that a mapping does not name keep their number, and panels without trials have none."""
+    configured = STUDY.configure(trials=trials, seed=0)
+    assert [panel.trials for panel in configured.panels] == expected
+    assert (configured.seed, STUDY.seed) == (0, 7)
 
 
 def test_iterators_of_values_serve_every_panel():
@@ -43,12 +42,6 @@ def test_values_by_panel():
     configured = STUDY.configure(values={"n": {"means": [6]}})
     assert configured.panel("means") == STUDY.configure(values={"n": [6]}).panel("means")
     assert configured.panel("faults") == STUDY.panel("faults")
-
-
-def test_configure_trials_and_seed():
-    configured = STUDY.configure(trials=3, seed=0)
-    assert [panel.trials for panel in configured.panels] == [3, 3, None, 3]
-    assert (configured.seed, STUDY.seed) == (0, 7)
 
 
 @pytest.mark.parametrize(
@@ -399,13 +392,6 @@ def test_differences():
     assert differences({"a": long}, {"a": [0, 1, 9]}) == [text]
 
 
-def assert_contained(old, new):
-    assert old
-    for key, arrays in old.items():
-        for name, values in arrays.items():
-            np.testing.assert_array_equal(values, new[key][name], err_msg=f"{key} {name}", strict=True)
-
-
 @pytest.mark.parametrize(
     ("values", "n_more"),
     [
@@ -433,21 +419,14 @@ def test_different_seed_or_study_changes_all_values(change):
         assert not np.isin(arrays["quantile"][arrays["status"] == 1], new[key]["quantile"]).any()
 
 
-def test_methods_use_the_same_data():
-    """A renamed copy of `plain`, which draws no numbers, gives the same values, because both use the same data."""
-    panel = replace(MEANS, methods=(MEANS.methods[0], replace(MEANS.methods[0], name="plain-too")))
+@pytest.mark.parametrize(("method", "label"), [(MEANS.methods[0], ""), (MEANS.methods[1], "(epsilon=2)")])
+def test_methods_use_the_same_data_and_draw_their_own_noise(method, label):
+    """A renamed copy of `plain`, which draws no numbers, has the same values, and one of `noisy` has others."""
+    panel = replace(MEANS, methods=(method, replace(method, name="copy")))
     found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
     for cell in {cell for cell, _ in found}:
-        np.testing.assert_array_equal(found[cell, "plain"]["estimate"], found[cell, "plain-too"]["estimate"])
-
-
-def test_methods_draw_their_own_noise():
-    noisy = MEANS.methods[1]
-    panel = replace(MEANS, methods=(noisy, replace(noisy, name="noisy-too")))
-    found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
-    for cell in {cell for cell, _ in found}:
-        one, other = (found[cell, f"{name}(epsilon=2)"]["estimate"] for name in ("noisy", "noisy-too"))
-        assert not np.isin(one, other).any()
+        one, other = (found[cell, f"{name}{label}"]["estimate"] for name in (method.name, "copy"))
+        assert np.array_equal(one, other) if method.name == "plain" else not np.isin(one, other).any()
 
 
 def uniforms(*_):
@@ -472,21 +451,9 @@ def uniforms(*_):
         ("m", {"methods": (Method("m", uniforms), Method("m", uniforms))}),
         ("epsilon", {"methods": (Method("m", uniforms, uses=("epsilon",)),)}),
         ("level", {"measures": (Measure("x", "", dims=("level",)),)}),
-        ("'panel', a column of exported tables", {"factors": (Factor("panel", (1, 2), ""),)}),
-        ("got x_sd twice", {"measures": (Measure("x", ""), Measure("x_sd", ""))}),
-        ("got n_ok twice", {"measures": (Measure("x", ""), Measure("n_ok", "", per_trial=False))}),
-        ("got stopped twice", {"measures": (Measure("x", ""), Measure("stopped", "", dtype="bool"))}),
-        ("got x_mean twice", {"factors": (Factor("x_mean", (1,), ""),)}),
-        (
-            "the axis n of statistic ecdf",
-            {
-                "factors": (Factor("n", (1, 2), ""),),
-                "statistics": (Statistic("ecdf", "x", "", uniforms, axis=Factor("n", (3, 4), "")),),
-            },
-        ),
         ("evaluate of method m must be callable, got 3", {"methods": (Method("m", 3),)}),
         ("simulate of panel p must be callable, got None", {"simulate": None}),
-        ("of at most 200 bytes", {"name": "\u5dde" * 80}),
+        ("of at most 255 bytes", {"name": "\u5dde" * 90}),
         # the noise of a method named "data" would have the numbers of the simulated data
         ("data", {"methods": (Method("data", uniforms),), "trials": 4}),
     ],
@@ -497,6 +464,32 @@ def test_invalid_declarations_are_rejected(message, changes):
     Study("s", "", "", (Panel(**valid),), seed=1).configure()
     with pytest.raises(BadInputError, match=message):
         Panel(**{**valid, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("panel", {"factors": (Factor("panel", (1, 2), ""),)}),
+        ("x_sd", {"measures": (Measure("x", ""), Measure("x_sd", ""))}),
+        ("n_ok", {"measures": (Measure("x", ""), Measure("n_ok", "", per_trial=False))}),
+        ("stopped", {"measures": (Measure("x", ""), Measure("stopped", "", dtype="bool"))}),
+        ("x_mean", {"factors": (Factor("x_mean", (1,), ""),)}),
+        (
+            "n",
+            {
+                "factors": (Factor("n", (1, 2), ""),),
+                "statistics": (Statistic("ecdf", "x", "", uniforms, axis=Factor("n", (3, 4), "")),),
+            },
+        ),
+    ],
+)
+def test_names_that_readers_would_confuse_are_refused_in_new_stores(tmp_path, name, changes):
+    """Stores of earlier versions that have them can be read."""
+    valid = {"simulate": uniforms, "methods": (Method("m", uniforms),), "measures": (Measure("x", ""),)}
+    study = Study("s", "", "", (Panel("p", "", **{**valid, **changes}),), seed=1)
+    with pytest.raises(BadInputError, match=f"panel p must not name a measure, factor or axis '{name}'"):
+        run(study, tmp_path / "s.zarr", progress=False)
+    assert not (tmp_path / "s.zarr").exists()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from pipeline.runs.submission import last_submission
 from pipeline.store.result_store import ResultStore
 from pipeline.store.scan.states import count_by_status
 from pipeline.store.sessions.records import describe
+from tests.pipeline.faults.file_operations import call_before
 from tests.pipeline.faults.harness import wait_until
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps, refusal, write_study_file
 
@@ -35,10 +36,10 @@ OPTIONS = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0
 WAIT = "while HOLD.exists() and HOLD.with_name('s.zarr').exists(): time.sleep(0.01)"
 
 
-def write_held_study(path, hold, before=WAIT):
+def write_held_study(path, hold, before=WAIT, n=(1, 2, 3)):
     """Write a study whose blocks wait while the file `hold` and the store exist."""
     head = f"import os\nimport time\nfrom pathlib import Path\nHOLD = Path({str(hold)!r})"
-    write_study_file(path, before=before, head=head, n=(1, 2, 3), trials=16)
+    write_study_file(path, before=before, head=head, n=n, trials=16)
 
 
 def write_profile_of(cluster):
@@ -143,12 +144,6 @@ def one_thread_cluster(lab):
         yield cluster
 
 
-def test_the_driver_leaves_the_only_thread_to_blocks(one_thread_cluster):
-    submit()
-    release()
-    assert "finished" in last_session()
-
-
 def test_a_second_session_is_refused_while_the_driver_runs(lab):
     submission = submit()
     before = stamps()
@@ -190,11 +185,6 @@ def test_cancel_ends_the_driver_and_resume_completes_the_store(lab, scheduler, q
     pipeline.resume("s.zarr", cluster="there")
     assert ["finished" in session for session in ResultStore.open("s.zarr").sessions] == [False, True]
     assert_equals_a_run()
-
-
-def test_cancel_without_a_store_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match="no result store at"):
-        pipeline.cancel(tmp_path / "absent.zarr")
 
 
 @pytest.mark.parametrize("state", ["running", "finished", "cancelled"])
@@ -268,13 +258,13 @@ def test_the_scheduler_moves_a_driver_whose_worker_is_killed(processes):
 
 def test_trials_that_kill_the_worker_of_the_driver_are_isolated(processes):
     """A driver that is repeated computes all blocks in child processes."""
-    write_held_study("harmless.py", "absent", before="pass")
+    write_held_study("harmless.py", "absent", before="pass", n=(1,))
     whole = pipeline.open_results(pipeline.run("harmless.py", "whole.zarr", progress=False))["p"]
-    write_held_study("held.py", "absent", before="if (data > 0.95).any(): os._exit(1)")
+    write_held_study("held.py", "absent", before="if (data > 0.9).any(): os._exit(1)", n=(1,))
     submit()
     wait_until(lambda: "finished" in last_session())
     found = pipeline.open_results("s.zarr")["p"]
-    is_deadly = whole.x.values > 0.95
+    is_deadly = whole.x.values > 0.9
     assert 0 < is_deadly.sum() < 6
     assert np.array_equal(found.status.values, np.where(is_deadly, Status.KILLED, Status.OK))
     assert np.array_equal(found.x.values[~is_deadly], whole.x.values[~is_deadly])
@@ -344,14 +334,11 @@ def test_another_scheduler_than_that_of_the_submission_is_refused(lab, monkeypat
 
 
 def test_the_error_that_stops_a_submission_is_recorded_and_shown(lab, dpstudies, monkeypatch):
-    write = pipeline.store.files.local_files.LocalFiles._rename
-
     def fail(files, temporary, key):
         if "status/c/0/" in key and threading.current_thread() is not threading.main_thread():
             raise PermissionError(13, "Permission denied", key)
-        write(files, temporary, key)
 
-    monkeypatch.setattr(pipeline.store.files.local_files.LocalFiles, "_rename", fail)
+    call_before(monkeypatch, "_rename", fail)
     submit()
     release()
     assert "finished" not in last_session()

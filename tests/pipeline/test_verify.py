@@ -29,18 +29,19 @@ from pipeline.faults import retried
 from pipeline.runs.verify import Verification, _check_all, verify
 from pipeline.store import health
 from pipeline.store.commit import BlockWriter, Planned
-from pipeline.store.creation import create_empty_store, grow_store
+from pipeline.store.creation import grow_store
 from pipeline.store.files.local_files import LocalFiles
 from pipeline.store.files.locations import SESSIONS
 from pipeline.store.layout.root import COPY
 from pipeline.store.read import read_outcome, reading
 from pipeline.store.result_store import ResultStore
 from pipeline.store.sessions.lease import Session
-from tests.pipeline.faults.file_operations import CrashError, crash_at, cut, flip
+from tests.pipeline.faults.file_operations import call_before, cut, flip
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     chunk_file,
     file_stamps,
+    interrupt_creation,
     make_study,
     pending,
     refusal,
@@ -188,9 +189,9 @@ def test_a_copy_that_differs_from_the_root_is_reported_and_rewritten(store_copy,
 
 
 @pytest.mark.slow
-def test_sample_has_its_size_and_depends_on_the_seed(store_copy):
-    assert checked(store_copy, sample=0).n_computed == 0
-    one, same, other = (checked(store_copy, sample=3, seed=seed) for seed in (1, 1, 2))
+def test_sample_has_its_size_and_depends_on_the_seed(local_store):
+    assert checked(local_store, sample=0).n_computed == 0
+    one, same, other = (checked(local_store, sample=3, seed=seed) for seed in (1, 1, 2))
     assert one == same
     assert 0 < one.n_computed < one.n_read == other.n_read
 
@@ -249,38 +250,32 @@ def test_change_at_one_value_of_an_unused_method_factor_is_detected(complete_sto
     assert_equal_arrays(store_copy, complete_store)
 
 
-def repaired(store, complete_store):
-    """Verify and repair a store, compare its bytes with a complete store, and return the problem found."""
+def change_dtype(path):
+    path.write_text(path.read_text().replace("float64", "float32"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("table/order/c/0", flip),
+        ("single/trial/c/0", Path.unlink),
+        ("table/total/zarr.json", change_dtype),
+        *(pytest.param(f"single/{name}/c/0", flip, marks=pytest.mark.exhaustive) for name in ("trial", "algorithm")),
+    ],
+)
+def test_coordinates_and_metadata_are_repaired(local_store, tmp_path, file, damage):
+    store = shutil.copytree(local_store, tmp_path / "s.zarr")
+    damage(store / file)
     with unchanged(store):
         (problem,) = checked(store, sample=0).problems
     assert checked(store, sample=0, repair=True).problems == (problem,)
     contents, expected = (
         {path.relative_to(folder): content for path, (content, _) in file_stamps(folder).items()}
-        for folder in (store, complete_store)
+        for folder in (store, local_store)
     )
     assert {path: contents[path] for path in expected} == expected
-    return problem.where, problem.variable, problem.damage.kind
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("n", flip),
-        ("trial", Path.unlink),
-        *(pytest.param(name, flip, marks=pytest.mark.exhaustive) for name in ("trial", "algorithm")),
-    ],
-)
-def test_coordinates_are_repaired(complete_store, store_copy, name, damage):
-    damage(chunk_file(store_copy, "means", name, 0))
-    assert repaired(store_copy, complete_store) == ("means", name, "damaged")
-
-
-@pytest.mark.slow
-def test_metadata_is_repaired(complete_store, store_copy):
-    path = store_copy / "means" / "estimate" / "zarr.json"
-    path.write_text(path.read_text().replace("float64", "float32"))
-    assert repaired(store_copy, complete_store) == ("means", "estimate", "damaged")
+    assert (problem.where, problem.variable, problem.damage.kind) == (*file.split("/")[:2], "damaged")
 
 
 def test_read_of_a_damaged_chunk_names_the_repair(store_copy):
@@ -299,30 +294,24 @@ def test_reading_passes_other_errors_through(store_copy):
 
 def test_an_unreadable_chunk_is_reported_once(store_copy, monkeypatch):
     """The error of a worker names the store and the cause, which the driver does not repeat."""
-    read = LocalFiles._read
 
     def fail(files, key):
         if key.startswith("single/status/c/"):
             raise OSError(errno.EIO, "Input/output error")
-        return read(files, key)
 
-    monkeypatch.setattr(LocalFiles, "_read", fail)
+    call_before(monkeypatch, "_read", fail)
     monkeypatch.setitem(retried.__kwdefaults__, "waits", ())
     with unchanged(store_copy), pytest.raises(StoreAccessError) as caught:
         checked(ResultStore.open(store_copy), sample=0)
     assert str(caught.value) == f"cannot read the store {store_copy}: Input/output error; make it readable, and repeat"
 
 
-def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
+def test_invalid_arguments_are_rejected(store_copy, tmp_path):
     with pytest.raises(BadInputError, match="must be >= 0, got -1"):
         checked(store_copy, sample=-1)
-    path = tmp_path / "t.zarr"
-    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
-        crash_at(patch, 9, once=True)
-        with pytest.raises(CrashError):
-            create_empty_store(session, STUDY, {})
+    interrupt_creation(tmp_path / "t.zarr", STUDY)
     with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with"):
-        checked(path)
+        checked(tmp_path / "t.zarr")
 
 
 def test_repair_is_rejected_while_another_session_writes(store_copy):
@@ -333,30 +322,22 @@ def test_repair_is_rejected_while_another_session_writes(store_copy):
         assert len(checked(store_copy, sample=0).problems) == 1
 
 
-def become_folder(path):
-    path.unlink()
+def make_folder(path):
     path.mkdir()
     (path / "inside").touch()
-
-
-def become_loop(path):
-    path.unlink()
-    path.symlink_to(path)
-
-
-def become_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
 
 
 @pytest.mark.slow
 def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_path):
     """Folders, link loops and pipes in place of chunks are reported; a repair and a resume restore the values."""
     for k, (panel, name, position) in enumerate(CHUNKS):
-        (become_folder, become_loop, become_pipe)[k % 3](chunk_file(store_copy, panel, name, *position))
+        chunk = chunk_file(store_copy, panel, name, *position)
+        chunk.unlink()
+        (make_folder, lambda path: path.symlink_to(path), os.mkfifo)[k % 3](chunk)
     record = Path(store_copy, SESSIONS, "000001.json")
     shutil.copy(record, tmp_path / "record.json")
-    become_folder(record)
+    record.unlink()
+    make_folder(record)
     before = sorted(Path(store_copy).rglob("*"))
     found = checked(store_copy, sample=0)
     assert {problem.variable for problem in found.problems} >= {name for _, name, _ in CHUNKS} | {"session 000001.json"}

@@ -7,6 +7,7 @@ of failure. `table` is deterministic, and `single` has no factors.
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 
@@ -179,3 +180,7 @@ STUDY = Study(
     panels=(MEANS, FAULTS, TABLE, SINGLE),
     seed=7,
 )
+
+# Studies of coins, which are here since a run compares the code of all modules that the file of its study imports.
+COIN = replace(STUDY, panels=(replace(SINGLE, trials=8, block_trials=1),))
+SMALL = replace(STUDY, panels=(replace(SINGLE, trials=60, block_trials=2),))

@@ -137,6 +137,11 @@ def exchange(panel: str, dim: str, first: str, second: str) -> Alteration:
     )
 
 
+def outcomes(claim: str, values: Mapping[str, Any], alter: Callable[[Any], Alteration]) -> tuple[Flip, ...]:
+    """Return a flip for each verdict on a claim, whose alteration is a function of the verdict's value."""
+    return tuple(Flip({claim: verdict}, alter(value)) for verdict, value in values.items())
+
+
 def exchanged(claim: str, verdict: str, panel: str, first: str, second: str) -> Flip:
     """Return a flip that exchanges the labels of two mechanisms."""
     return Flip({claim: verdict}, exchange(panel, "mechanism", first, second))

@@ -1,7 +1,9 @@
 """Fixtures of the tests of studies."""
 
 import sys
+from contextlib import ExitStack, nullcontext
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,22 @@ import xarray as xr
 
 import pipeline
 from studies import STUDIES, cli
-from studies.report import load_summaries
+from studies.figures import Converter
+from studies.report import collection, findings, load_summaries, page, site
+from studies.report import study as study_page
 from tests.conftest import parser_of, tested_study
 from tests.studies.cases import CASES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_converter():
+    """Draw the figures of all pages by one process, as the start of another one takes half a second."""
+    with ExitStack() as stack:
+        start = cache(lambda: stack.enter_context(Converter()))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for module in (collection, findings, page, site, study_page):
+            patch.setattr(module, "Converter", lambda: nullcontext(start()))
+        yield
 
 
 @pytest.fixture
@@ -88,6 +103,19 @@ def compute(tmp_path_factory):
             pipeline.run(study, path, panels=list(case.dims), **case.run)
         summaries = load_summaries(path, study=study)
         return path, summaries, case.prepare(summaries)
+
+    return run
+
+
+@pytest.fixture
+def run_panel(tmp_path):
+    """Return a function that runs a panel of a study at some values, in a store of its own; it returns the results."""
+    numbers = count()
+
+    def run(study, panel, trials=None, allow_failures=False, **values):
+        path = tmp_path / f"{next(numbers)}.zarr"
+        pipeline.run(study, path, panels=[panel], trials=trials, values=values, allow_failures=allow_failures)
+        return xr.open_zarr(path, group=panel).load()
 
     return run
 

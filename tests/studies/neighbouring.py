@@ -91,41 +91,31 @@ def as_arrays(rows):
     return np.clip(np.array(values, dtype=float), -largest, largest)
 
 
-# The commands, each with options that are independent of the records
-COMMANDS = {
-    "mean": ("mean", "t.csv", "--column", "a", "--range", "-3:3"),
-    "mean of a narrow range": ("mean", "t.csv", "--column", "a", "--range", "0:1e-9"),
-    "mean of a range to find": ("mean", "t.csv", "--column", "a", "--range", "auto", "--bounds-epsilon", "9"),
-    "proportion": ("proportion", "t.csv", "--where", "word=1"),
-    "proportion of numbers": ("proportion", "t.csv", "--where", "a>=1e-161"),
-    "count": ("count", "t.csv", "--where", "word!=NA"),
-    "count of a public level": ("count", "t.csv", "--where", "word=south", "--levels", "north,south"),
-    "count of a level without a row": ("count", "t.csv", "--where", "word=absent", "--levels", "north,absent"),
-    "count of numbers": ("count", "t.csv", "--where", "b<9223372036854775808"),
-    "histogram": ("histogram", "t.csv", "--column", "word", "--categories", "NA,1,'01',north"),
-    "histogram of numbers": ("histogram", "t.csv", "--column", "a", "--edges", "-1:0:5e-324:1"),
-    "regress": (
-        *("regress", "t.csv", "--target", "y", "--features", "a,word", "--range", "a=-1:1", "--range", "y=-1:1"),
-        *("--levels", "word=NA,north,other", "--method", "normal-covariates"),
-    ),
-    "regress on exhaustive levels with a guess": (
-        *("regress", "t.csv", "--target", "y", "--features", "a,word", "--range", "a=-1:1", "--range", "y=-1:1"),
-        *("--levels", "word=NA,north", "--guess", "a=0:0.5", "--guess", "word=north=0.1"),
-        *("--method", "normal-covariates"),
-    ),
-    "partition at cutoffs": (
-        *("partition", "t.csv", "--target", "y", "--features", "a,b", "--coefficient", "a", "--partitions", "5"),
-        *("--cutoffs", "0,1e300"),
-    ),
-    "partition at probabilities": (
-        *("partition", "t.csv", "--target", "y", "--features", "a", "--coefficient", "a", "--partitions", "10"),
-        *("--probabilities", "0.3,0.5", "--allow-failure", "1", "--no-intercept"),
-    ),
-    "partition with a semi-conjugate prior": (
-        *("partition", "t.csv", "--target", "y", "--features", "a,b", "--coefficient", "b", "--partitions", "20"),
-        *("--probabilities", "0.5", "--allow-failure", "1", "--prior", "semi-conjugate:10", "--method", "quantile"),
-    ),
+_REGRESS = "regress t.csv --target y --features a,word --range a=-1:1 --range y=-1:1 --method normal-covariates"
+_PARTITION, _QUANTILES = "partition t.csv --target y", "--allow-failure 1 --probabilities"
+_LINES = {
+    "mean": "mean t.csv --column a --range -3:3",
+    "mean of a narrow range": "mean t.csv --column a --range 0:1e-9",
+    "mean of a range to find": "mean t.csv --column a --range auto --bounds-epsilon 9",
+    "proportion": "proportion t.csv --where word=1",
+    "proportion of numbers": "proportion t.csv --where a>=1e-161",
+    "count": "count t.csv --where word!=NA",
+    "count of a public level": "count t.csv --where word=south --levels north,south",
+    "count of a level without a row": "count t.csv --where word=absent --levels north,absent",
+    "count of numbers": "count t.csv --where b<9223372036854775808",
+    "histogram": "histogram t.csv --column word --categories NA,1,'01',north",
+    "histogram of numbers": "histogram t.csv --column a --edges -1:0:5e-324:1",
+    "regress": f"{_REGRESS} --levels word=NA,north,other",
+    "regress on exhaustive levels with a guess": f"{_REGRESS} --levels word=NA,north --guess a=0:0.5 "
+    "--guess word=north=0.1",
+    "partition at cutoffs": f"{_PARTITION} --features a,b --coefficient a --partitions 5 --cutoffs 0,1e300",
+    "partition at probabilities": f"{_PARTITION} --features a --coefficient a --partitions 10 "
+    f"{_QUANTILES} 0.3,0.5 --no-intercept",
+    "partition with a semi-conjugate prior": f"{_PARTITION} --features a,b --coefficient b --partitions 20 "
+    f"{_QUANTILES} 0.5 --prior semi-conjugate:10 --method quantile",
 }
+COMMANDS = {name: tuple(line.split()) for name, line in _LINES.items()}
+"""Commands, each with options that are independent of the records."""
 
 
 def _counts(values):

@@ -73,8 +73,9 @@ def row(out, name):
 
 
 @pytest.mark.slow
-def test_all_registered_mechanisms(audit):
+def test_all_registered_mechanisms(audit, monkeypatch):
     """Each registered mechanism has a row with its audit; under a uniform prior, all guarantees hold."""
+    monkeypatch.setattr("studies.audits._DRAWS_SECONDS", 0.0)  # draws are not compared
     code, out, err = audit("all", "--prior", "1:1", "--n", "20", "--epsilon", "1", "--at", "0.2,0.5", "--order", "2,8")
     assert (code, err) == (0, "")
     for name in MECHANISMS:
@@ -253,12 +254,6 @@ def test_mechanisms_that_state_a_renyi_divergence(audit, name):
     assert float(slack.removesuffix(" nats")) == pytest.approx(0, abs=1e-8)
     assert float(at_two) == pytest.approx(0.15, rel=1e-3)
     assert float(at_three) > 0.2
-
-
-def test_published_gaussian_variance_spends_half(audit):
-    code, out, _ = audit("gaussian", "--prior", "6:12", "--n", "30", "--epsilon", "0.25", "--order", "2")
-    assert code == 0
-    assert float(row(out, "gaussian")[-1]) == pytest.approx(0.125, rel=1e-3)
 
 
 def test_direct_sampling_states_no_guarantee(audit):

@@ -1,14 +1,12 @@
 """Tests that results have the same bits for all BLAS kernels of this processor, and without compilation."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from mechanisms.inference.mmd import mmd2
+from tests.pipeline.helpers import run_python
 from tests.studies.bits import PANELS, digests
 
 KERNELS = ("Nehalem", "Haswell")
@@ -23,9 +21,8 @@ QUICK = tuple(name for name in COMPARED if name not in SLOW)
 
 def computed(arguments, **environment):
     """Return the output of a Python process with further environment variables."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment}
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment}
+    return json.loads(run_python(*arguments, env=environment, seconds=600, check=True).stdout)
 
 
 @pytest.mark.slow

@@ -154,11 +154,6 @@ def test_classes():
     }
 
 
-def test_unknown_levels_are_dropped():
-    assert "workclass=Private" in load("adult").columns
-    assert not [column for column in load("adult").columns if column.endswith("=?")]
-
-
 def test_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"^unknown data set 'abalon'; did you mean abalone\? Allowed: abalone, adult"):
         load("abalon")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from studies.figures.defaults import default_figures
 from studies.figures.plot import MARKS
 from studies.report import write_report
 from studies.report.page import drawable, render_figures
-from tests.studies.test_cli import STUDY_FILE
 from tests.studies.test_summaries import PANEL, plain
 from tests.studies.test_summaries import Study as Declared
 
@@ -48,20 +46,27 @@ def test_default_figure_shows_the_means_of_every_method(tmp_path, several):
         assert plot.rows["y"].size == means.size
 
 
+def _coverage(is_event=True, **factors):
+    """Return a study of coverage with factors, and its summary."""
+    declared = tuple(Factor(name, tuple(values), name) for name, values in factors.items())
+    measures = (Measure("covered", "coverage", nominal=0.95, event=is_event),)
+    panel = replace(PANEL, factors=declared, measures=measures, outputs=())
+    coords = {**{name: list(values) for name, values in factors.items()}, "algorithm": ["mean", "median"]}
+    means = {**MEANS, **({"covered_low": 0.88, "covered_high": 0.93} if is_event else {})}
+    shape = tuple(map(len, coords.values()))
+    variables = {name: xr.DataArray(np.full(shape, value), coords, list(coords)) for name, value in means.items()}
+    return Declared("s", "S", "To test.", (panel,), seed=1), xr.Dataset(variables)
+
+
 def test_figure_names_all_factors_and_shows_the_nominal_value():
     """Two distributions in axes, three orders by a selector, and a line at the nominal coverage."""
-    sizes, orders = (10, 20, 30), ("a", "b", "c")
-    factors = (Factor("size", sizes, "size"), Factor("order", orders, "order"), Factor("shape", ("t", "exp"), "shape"))
-    panel = replace(PANEL, factors=factors, measures=(Measure("covered", "coverage", nominal=0.95),), outputs=())
-    (figure,) = default_figures(Declared("s", "S", "To test.", (panel,), seed=1))
+    study, summary = _coverage(is_event=False, size=(10, 20, 30), order="abc", shape=("t", "exp"))
+    (figure,) = default_figures(study)
     assert figure.caption == (
         "Means over trials with bars of two Monte Carlo standard errors, against size, with one plot per shape. order: "
         "the first values; others can be selected on the page. The horizontal line is the nominal value, 0.95."
     )
-    dims = ("size", "order", "shape", "algorithm")
-    coords = dict(zip(dims, (list(sizes), list(orders), ["t", "exp"], ["mean", "median"]), strict=True))
-    shown = {name: xr.DataArray(np.full((3, 3, 2, 2), value), coords, dims) for name, value in MEANS.items()}
-    (plot,) = figure.draw({"p": xr.Dataset(shown)})
+    (plot,) = figure.draw({"p": summary})
     assert plot.rows["level"].dropna().unique().tolist() == [0.95]
     assert json.loads(interactive([plot]))["picks"] == ["order = a", "order = b", "order = c"]
     spec = specify([plot])
@@ -69,26 +74,14 @@ def test_figure_names_all_factors_and_shows_the_nominal_value():
     assert spec["datasets"]["legend"][0]["heading"] == "order = a"
 
 
-def _coverage(shapes, sizes):
-    """Return a study of coverage with two factors, the categories first, and its summary."""
-    factors = (Factor("shape", shapes, "shape"), Factor("n", sizes, "size"))
-    measures = (Measure("covered", "coverage", nominal=0.95, event=True),)
-    panel = replace(PANEL, factors=factors, measures=measures, outputs=())
-    dims = ("shape", "n", "algorithm")
-    coords = dict(zip(dims, (list(shapes), list(sizes), ["mean", "median"]), strict=True))
-    values = {**MEANS, "covered_low": 0.88, "covered_high": 0.93}
-    variables = {name: xr.DataArray(np.full((3, 2, 2), value), coords, dims) for name, value in values.items()}
-    return Declared("s", "S", "To test.", (panel,), seed=1), xr.Dataset(variables)
-
-
 def test_figure_has_the_ordered_factor_on_its_axis():
     """The number of records, which is the second factor, is on the axis; the categories have axes each."""
-    study, summary = _coverage(("t", "exp", "normal"), (10, 20))
+    study, summary = _coverage(shape=("t", "exp", "normal"), n=(10, 20))
     (plot,) = default_figures(study)[0].draw({"p": summary})
     assert plot.titles == ["shape = t", "shape = exp", "shape = normal"]
     assert plot.rows["x"].dropna().unique().tolist() == [10, 20]
     assert plot.marks == ("level", "line", "errors", "points")
-    study, summary = _coverage(("t", "exp", "normal"), ("small", "large"))
+    study, summary = _coverage(shape=("t", "exp", "normal"), n=("small", "large"))
     (plot,) = default_figures(study)[0].draw({"p": summary})
     assert plot.titles == ["n = small", "n = large"]
     assert plot.marks == ("level", "errors", "points")
@@ -101,7 +94,7 @@ def test_figure_has_the_ordered_factor_on_its_axis():
 )
 def test_chart_has_error_bars_and_the_nominal_value_by_default(over, facet, marks):
     """Lines join numbers only. Markers at the same category are next to each other."""
-    study, summary = _coverage(("t", "exp", "normal"), (10, 20))
+    study, summary = _coverage(shape=("t", "exp", "normal"), n=(10, 20))
     chart = Chart("p", over=over, show={"y": "covered_mean"}, lines="algorithm", facet={facet: "{}"})
     figure = Figure("f", "A figure", "Coverage.", ("p",), chart)
     drawn = render(replace(study, figures=(figure,)), {"p": summary})
@@ -166,11 +159,14 @@ def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
     (method,) = PANEL.methods[:1]
     methods = (replace(method, evaluate=lambda data, setting, streams: {"covered": data > 1}),)
     measures = (Measure("covered", "coverage of 95 % intervals", dtype="bool"),)
-    study = Declared("s", "S", "To test.", (replace(PANEL, methods=methods, measures=measures, outputs=()),), seed=1)
+    panel = replace(PANEL, methods=methods, measures=measures, outputs=())
+    study = Declared("s", "<script>S</script>", "To test.", (panel,), seed=1)
     store = run(study, tmp_path / "s.zarr")
     write_report(store, study, tmp_path / "s.html")
     page = (tmp_path / "s.html").read_text()
+    assert ("<script>S" in page, "&lt;script&gt;S" in page) == (False, True)  # the title is escaped
     assert '"title":"coverage of 95 % intervals"' in page
+    assert page.count("<figure") == 1
     for text in ("mean of coverage", "methods of the papers", "the first figure", "Claims and figures"):
         assert text not in page.replace("\n", " ")
     assert "A click on the name of a line hides or shows it." in page
@@ -179,15 +175,6 @@ def test_page_of_an_own_study_explains_only_what_it_shows(tmp_path):
 def test_nominal_value_must_be_a_finite_number():
     with pytest.raises(BadInputError, match=r"must have a finite number as nominal value, got nan; give e.g. 0.95"):
         Measure("covered", "coverage", nominal=float("nan"))
-
-
-@pytest.mark.slow
-def test_page_of_an_own_study_has_a_default_figure(command):
-    Path("toy.py").write_text(STUDY_FILE)
-    command("run", "toy.py", "--store", "t.zarr")
-    assert command("report", "t.zarr", "--figures", "figures")[0] == 0
-    assert Path("t.html").read_text().count("<figure") == 1
-    assert sorted(path.name for path in Path("figures").iterdir()) == ["p-x.png", "p-x.svg"]
 
 
 def test_declared_figures_replace_the_default_ones():

@@ -33,12 +33,12 @@ def test_note_from_a_folder_and_a_store_states_scales_and_names_missing_studies(
 
 
 @pytest.mark.slow
-def test_store_of_a_study_that_is_not_registered_is_refused(command, tmp_path):
+def test_store_of_a_study_that_is_not_registered_is_refused(command, refused, tmp_path):
     before = NOTE.read_bytes()
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     command("run", "toy.py", "--store", "toy.zarr")
-    error = "dpstudies: findings are about registered studies, got the store toy.zarr of toy; omit it\n"
-    assert command("findings", "toy.zarr") == (2, "", error)
+    message = "findings are about registered studies, got the store toy.zarr of toy; omit it\n"
+    refused("findings", "toy.zarr", message=message)
     assert NOTE.read_bytes() == before
 
 

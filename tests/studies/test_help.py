@@ -10,7 +10,7 @@ import pipeline
 from mechanisms import GLM_MECHANISMS, INFERENCE_METHODS, MECHANISMS, QUANTILE_METHODS
 from mechanisms.regression.gram_samplers import GRAM_METHODS
 from studies import STUDIES, cli
-from tests.studies.processes import run_python
+from tests.pipeline.helpers import run_python
 from tests.studies.test_cli import STUDY_FILE
 
 STUDY_MODULE = "studies.counts.hellinger_accuracy"
@@ -52,18 +52,14 @@ def test_help_lists_every_command_once_under_a_heading():
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS, *GROUPS, ("new",), ("cluster",)], ids=" ".join)
-def test_no_help_is_cut_at_80_columns(command, monkeypatch, words):
+def test_no_help_is_cut_at_80_columns_and_errors_name_it(command, refused, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
-    texts = command(*words, "--help")[1].splitlines()[1:]  # below the usage, which has the ellipses of arguments
-    assert not [line for line in texts if "…" in line or re.search(r"\w ?\.\.\.(?! )", line)]
-    assert max(map(len, texts)) <= 80
-
-
-@pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)
-def test_every_command_has_a_short_help_option_and_its_errors_name_it(command, refused, words):
     path = " ".join(["dpstudies", *words])
     code, out, _ = command(*words, "-h")
-    assert (code, out.startswith(f"Usage: {path} ")) == (0, True)
+    assert (code, out.startswith(f"Usage: {path} "), command(*words, "--help")[1]) == (0, True, out)
+    texts = out.splitlines()[1:]  # below the usage, which has the ellipses of arguments
+    assert not [line for line in texts if "…" in line or re.search(r"\w ?\.\.\.(?! )", line)]
+    assert max(map(len, texts)) <= 80
     refused(*words, "--no-such-option", message=f"; see '{path} --help'\n")
 
 
@@ -72,7 +68,7 @@ def imported(*words):
     code = (
         "import sys\nfrom studies.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
     )
-    found = run_python(code, *words, check=True)
+    found = run_python("-c", code, *words, check=True)
     assert found.stdout
     return set(found.stderr.split())
 
@@ -100,10 +96,9 @@ def test_summarize_is_summarise(command):
     assert "summarize" not in command("--help")[1]
 
 
-def test_list_shows_the_panels_of_a_study(command):
+def test_list_shows_the_panels_of_a_study(printed):
     Path("toy.py").write_text(STUDY_FILE.replace('"int")', '"int"), Factor("t", range(40), "time")'))
-    code, out, _ = command("list", "toy.py")
-    assert code == 0
+    out = printed("list", "toy.py")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
         "toy: A toy",
@@ -121,9 +116,8 @@ def test_list_shows_the_panels_of_a_study(command):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_list_shows_every_panel_and_method_of_a_study(command, name):
-    code, out, _ = command("list", name)
-    assert code == 0
+def test_list_shows_every_panel_and_method_of_a_study(printed, name):
+    out = printed("list", name)
     for panel in STUDIES[name].panels:
         assert f"panel {panel.name}" in out
         assert all(axis.name in out for axis in panel.settable().values())

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from pipeline.blocks.failures import call
-from tests.studies.processes import run_python
+from tests.pipeline.helpers import run_python
 
 STUDY = """
 import io, multiprocessing, sys, threading, time
@@ -74,19 +74,20 @@ def run_panels(folder, *panels, cluster="threads"):
     """Run panels as the installed command does, which must end within the time limit."""
     (folder / "left.py").write_text(STUDY)
     words = [word for name in panels for word in ("--panel", name)]
-    code = "from studies.cli import run_process; run_process()"
-    return run_python(
-        code, "run", "left.py", "--store", "s.zarr", *words, "--cluster", cluster, folder=folder, timeout=90
-    )
+    words = ["run", "left.py", "--store", "s.zarr", *words, "--cluster", cluster]
+    return run_python("-c", "from studies.cli import run_process; run_process()", *words, cwd=folder, seconds=90)
 
 
 @pytest.mark.slow
-def test_command_ends_if_methods_leave_threads_and_processes(tmp_path):
-    done = run_panels(tmp_path, "leave-thread", "leave-executor", "leave-process")
+@pytest.mark.parametrize("cluster", ["threads", "processes"])
+def test_command_ends_if_methods_use_pools_and_leave_threads_and_processes(tmp_path, cluster):
+    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
+    panels = ("use-pool", "leave-thread", "leave-executor", "leave-process")
+    done = run_panels(tmp_path, *panels, *["replace-streams"] * (cluster == "processes"), cluster=cluster)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
     ended = "dpstudies: ended threads or processes that functions of the study had started and left running"
-    assert done.stderr.splitlines()[-1] == ended
+    assert (done.stderr.splitlines()[-1] == ended) is (cluster == "threads")
     assert_ended(tmp_path)
 
 
@@ -119,23 +120,6 @@ def assert_ended(folder):
     assert not psutil.wait_procs(left, timeout=10)[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster", ["threads", "processes"])
-def test_methods_may_use_multiprocessing(tmp_path, cluster):
-    """A pool imports the function of a study file, and a process that is left running does not outlive the run."""
-    done = run_panels(tmp_path, "use-pool", "leave-process", cluster=cluster)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
-    assert_ended(tmp_path)
-
-
-@pytest.mark.slow
-def test_threads_and_streams_on_processes(tmp_path):
-    done = run_panels(tmp_path, "leave-thread", "leave-executor", "replace-streams", cluster="processes")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "complete; next: dpstudies report s.zarr"
-
-
 def test_function_of_a_study_cannot_close_the_streams_for_others(monkeypatch):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.StringIO())
@@ -165,5 +149,5 @@ print(os.waitpid(child, 0)[1])  # the number of the signal that ended the child
 
 
 def test_forked_process_ends_without_a_message_when_a_pool_terminates_it():
-    done = run_python(f"import warnings; warnings.simplefilter('ignore'){FORK}")
+    done = run_python("-c", f"import warnings; warnings.simplefilter('ignore'){FORK}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "15\n", "")

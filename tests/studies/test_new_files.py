@@ -1,6 +1,5 @@
 """Tests of the command ``new``, of mechanisms that can only be sampled, and of files of the wrong kind."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 
 from mechanisms import audit_counts
 from pipeline.declare.source import load_object
+from tests.pipeline.helpers import run_python
 
 AT = ("--prior", "1:1", "--n", "20", "--epsilon", "1")
 DRAWS = """
@@ -44,8 +44,7 @@ def test_new_mechanism_is_audited_and_compared_without_editing(command, printed)
     assert mechanism.name == "mine"
     for k in (2, 3):
         assert audit_counts(mechanism, [1] * k, n=8, epsilon=1.0).check(mechanism.guarantee(1.0)).holds
-    code, out, _ = command("run", "mine.py", "--store", "m.zarr", "--trials", 20, "--set", "n=20")
-    assert code == 0
+    assert command("run", "mine.py", "--store", "m.zarr", "--trials", 20, "--set", "n=20")[0] == 0
     shown = command("summarise", "m.zarr")[1]
     assert "mine" in shown
     assert "hamming-exact" in shown
@@ -98,33 +97,16 @@ def test_audit_shows_samplers_beside_exact_audits(command):
     assert "relation must be replace-one" in command("audit", "draws.py:GOOD", *AT, "--relation", "add-remove")[2]
 
 
-def test_file_of_the_wrong_kind_names_the_right_command(command, refused):
-    Path("draws.py").write_text(DRAWS)
-    Path("empty.py").write_text("x = 1\n")
-    command("new", "study", "mine")
-    for words, part in [
-        (("run", "draws.py", "--store", "s.zarr"), "GOOD is a mechanism; audit it with: dpstudies audit /"),
-        (("audit", "draws.py", *AT), "BAD is a mechanism; audit it with: dpstudies audit draws.py:BAD --epsilon 1"),
-        (("audit", "mine.py", *AT), "STUDY is a study; run it with: dpstudies run mine.py --store results.zarr"),
-        (
-            ("run", "empty.py", "--store", "s.zarr"),
-            "must define STUDY; it defines nothing to audit either",
-        ),
-    ]:
-        refused(*words, message=part)
-
-
 def test_file_that_hides_the_pipeline_is_named_and_the_command_works_beside_it(tmp_path):
     (tmp_path / "pipeline.py").write_text("x = 1\n")
-    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for line in ("from studies import STUDIES", "from studies.figures import Chart"):
         (tmp_path / "mine.py").write_text(f"{line}\n")
-        found = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, env=path, capture_output=True, text=True)
+        found = run_python("mine.py", cwd=tmp_path)
         assert found.stderr.splitlines()[-1] == (
             f"ImportError: {tmp_path}/pipeline.py hides the package pipeline of dpstudies; rename it, or run elsewhere"
         )
     program = Path(sys.executable).with_name("dpstudies")
-    found = subprocess.run([program, "list"], cwd=tmp_path, env=path, capture_output=True, text=True)
+    found = subprocess.run([program, "list"], cwd=tmp_path, capture_output=True, text=True)
     assert (found.returncode, "hellinger-accuracy" in found.stdout) == (0, True)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from studies.output import printable
-from tests.studies.processes import COMMAND, ROOT
+from tests.pipeline.helpers import COMMAND
+from tests.readme import ROOT
 from tests.studies.test_cli import STUDY_FILE
 
 
@@ -52,7 +53,7 @@ def test_terminal_escapes_of_a_study_are_not_printed(command, refused):
 
 def shell(line, folder):
     """Run a shell command; return its exit code and its standard error."""
-    program = f"{sys.executable} -c '{COMMAND}'"
+    program = f"{sys.executable} -c '{COMMAND[1]}'"
     words = ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder, env=path)
@@ -92,7 +93,6 @@ FULL = f"dpstudies: cannot write the output: No space left on device; {REMEDY}\n
     ("line", "code", "error"),
     [
         ("dpstudies list > /dev/full", 3, FULL),
-        ("dpstudies plan --help > /dev/full", 3, FULL),
         ("dpstudies list | true", 3, f"dpstudies: cannot write the output: Broken pipe; {REMEDY}\n"),
         ("dpstudies status absent 2> /dev/full", 2, ""),
         ("dpstudies list >&-", 0, ""),

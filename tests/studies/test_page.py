@@ -138,10 +138,7 @@ class Tab:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.send(f"{domain}.enable")
-        width, height = size
-        await self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=size == PHONE
-        )
+        await self.resize(size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.send("Emulation.setEmulatedMedia", features=[scheme])
         await self.send("Page.navigate", url=Path(page).resolve().as_uri())
@@ -155,14 +152,20 @@ class Tab:
             await asyncio.sleep(0.05)  # until the first figure, if there is one, is interactive
         await self.evaluate("scrollTo(0, 0)")
 
+    async def resize(self, size):
+        width, height = size
+        await self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=size == PHONE
+        )
+
     async def evaluate(self, script):
         done = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
-    async def press_tab(self):
+    async def press(self, key, **code):
         for kind in ("rawKeyDown", "keyUp"):
-            await self.send("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, **code)
 
     async def screenshot(self, x, y, width, height):
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
@@ -226,33 +229,40 @@ def test_page_is_no_wider_than_the_screen(browser, pages, name, size):
     assert look(browser, pages[name], OVERFLOW, size=size) <= 0
 
 
-FITTED = """(async () => { for (const figure of document.querySelectorAll('figure')) { figure.scrollIntoView();
-    while (!figure.querySelector('img[hidden]')) await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
-  } return [...document.querySelectorAll('figure')].map((e) => [e.scrollWidth - e.clientWidth,
-  e.querySelector('svg[aria-label]').viewBox.baseVal.width / e.clientWidth]); })()"""
-"""Of each figure, once drawn: the pixels that it scrolls sideways, and the drawn width by that of the page."""
-
-
-@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-def test_figures_are_drawn_for_the_width_of_the_page(browser, pages, size):
-    for name in GOOD:
-        fitted = look(browser, pages[name], FITTED, size=size)
-        assert fitted
-        assert max(pixels for pixels, _ in fitted) <= 0
-        assert [share for _, share in fitted if not 0.85 < share < 1.15] == []
+FIGURES = """(async () => {
+  const found = [];
+  for (const figure of document.querySelectorAll('figure')) {
+    figure.scrollIntoView();
+    while (!figure.querySelector('img[hidden]')) {
+      await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
+    }
+    const svg = figure.querySelector('.chart svg'), frame = svg.getBoundingClientRect();
+    const scale = frame.width / svg.viewBox.baseVal.width;
+    const texts = [...svg.querySelectorAll('text')].filter((e) => e.textContent.trim() && e.checkVisibility({
+      opacityProperty: true, visibilityProperty: true }) && e.getAttribute('opacity') !== '0');
+    const boxes = texts.map((e) => [e.textContent, e.getBoundingClientRect()]);
+    const sizes = texts.map((e) => parseFloat(getComputedStyle(e).fontSize) * scale);
+    const meet = (p, q) => Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
+      && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 3;
+    const clash = boxes.flatMap(([a, p], i) =>
+      boxes.slice(i + 1).filter(([, q]) => meet(p, q)).map(([b]) => `${a} / ${b}`));
+    const cut = boxes.filter(([, p]) => p.right > frame.right + 1).map(([a]) => `cut ${a}`);
+    found.push([figure.id, Math.min(...sizes), [...clash, ...cut], figure.scrollWidth - figure.clientWidth,
+      svg.viewBox.baseVal.width / figure.clientWidth]);
+  }
+  return found; })()"""
+"""Each figure, when it is drawn: its name, the size of its smallest text, texts that overlap or are cut, the pixels
+that it scrolls sideways, and the drawn width by that of the page."""
 
 
 def test_figures_are_drawn_again_if_the_width_changes(browser, pages):
     async def act(tab):
-        await tab.evaluate(FITTED)
-        width, height = PHONE
-        await tab.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True
-        )
+        await tab.evaluate(FIGURES)
+        await tab.resize(PHONE)
         await asyncio.sleep(1)
-        return await tab.evaluate(FITTED)
+        return await tab.evaluate(FIGURES)
 
-    assert max(share for _, share in visit(browser, pages["store"], act)) < 1.15
+    assert max(share for *_, share in visit(browser, pages["store"], act)) < 1.15
 
 
 LINES = """[...document.querySelectorAll('.chart svg path[stroke], .lines svg path[stroke]')].map((e) =>
@@ -353,7 +363,7 @@ def test_tab_moves_through_all_focusable_elements(browser, pages, name):
     async def act(tab):
         stops = []
         for _ in range(await tab.evaluate(FOCUSABLE)):
-            await tab.press_tab()
+            await tab.press("Tab", windowsVirtualKeyCode=9)
             stops.append(await tab.evaluate(FOCUSED))
         return stops
 
@@ -367,7 +377,7 @@ def test_tab_moves_through_all_focusable_elements(browser, pages, name):
 
 def test_invisible_focus_is_detected(browser, pages):
     async def act(tab):
-        await tab.press_tab()
+        await tab.press("Tab", windowsVirtualKeyCode=9)
         return await tab.evaluate(FOCUSED)
 
     assert visit(browser, pages["spoilt"], act)["outline"] == 0
@@ -459,8 +469,7 @@ def test_switch_of_the_scale_draws_the_figure_again(browser, pages):
 def test_arrow_keys_read_the_values(browser, pages):
     async def act(tab):
         await tab.evaluate("document.querySelector('.chart').focus()")
-        for kind in ("rawKeyDown", "keyUp"):
-            await tab.send("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight")
+        await tab.press("ArrowRight")
         return await tab.evaluate("document.querySelector('figure output').textContent")
 
     text = visit(browser, pages["laboratory"], act)
@@ -528,36 +537,17 @@ def test_cut_text_is_detected(browser, pages):
     assert look(browser, pages["laboratory"], CUT, size=PHONE) > 0
 
 
-FIGURES = """(async () => {
-  const found = [];
-  for (const figure of document.querySelectorAll('figure')) {
-    figure.scrollIntoView();
-    while (!figure.querySelector('img[hidden]')) {
-      await new Promise((done) => setTimeout(done, 20)); // codespell:ignore
-    }
-    const svg = figure.querySelector('.chart svg'), frame = svg.getBoundingClientRect();
-    const scale = frame.width / svg.viewBox.baseVal.width;
-    const texts = [...svg.querySelectorAll('text')].filter((e) => e.textContent.trim() && e.checkVisibility({
-      opacityProperty: true, visibilityProperty: true }) && e.getAttribute('opacity') !== '0');
-    const boxes = texts.map((e) => [e.textContent, e.getBoundingClientRect()]);
-    const sizes = texts.map((e) => parseFloat(getComputedStyle(e).fontSize) * scale);
-    const meet = (p, q) => Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
-      && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 3;
-    const clash = boxes.flatMap(([a, p], i) =>
-      boxes.slice(i + 1).filter(([, q]) => meet(p, q)).map(([b]) => `${a} / ${b}`));
-    const cut = boxes.filter(([, p]) => p.right > frame.right + 1).map(([a]) => `cut ${a}`);
-    found.push([figure.id, Math.min(...sizes), [...clash, ...cut]]);
-  }
-  return found; })()"""
-"""Each figure, when it is drawn, with the size of its smallest text and texts that overlap or are cut."""
-
-
-@pytest.mark.parametrize(("size", "smallest"), [(PHONE, 10), ((1280, 900), 11)], ids=["phone", "desk"])
-def test_texts_of_figures_are_legible_and_do_not_overlap(browser, pages, size, smallest):
+@pytest.mark.parametrize(
+    ("size", "smallest"), [(PHONE, 10), (DESK, 11), ((1280, 900), 11)], ids=["phone", "desk", "wide"]
+)
+def test_figures_fit_the_page_and_their_texts_are_legible_and_do_not_overlap(browser, pages, size, smallest):
     for name in GOOD:
-        texts = look(browser, pages[name], FIGURES, size=size)
-        assert texts
-        assert [(figure, wrong) for figure, pixels, wrong in texts if pixels < smallest or wrong] == []
+        figures = look(browser, pages[name], FIGURES, size=size)
+        assert figures
+        assert [(figure, wrong) for figure, pixels, wrong, *_ in figures if pixels < smallest or wrong] == []
+        assert [
+            (figure, share) for figure, _, _, scrolled, share in figures if scrolled > 0 or abs(share - 1) > 0.15
+        ] == []
 
 
 def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
@@ -568,9 +558,9 @@ def test_small_and_overlapping_texts_of_figures_are_detected(browser, pages):
         )
         return await tab.evaluate(FIGURES)
 
-    assert all(wrong for _, _, wrong in visit(browser, pages["store"], act, size=(1280, 900)))
+    assert all(wrong for _, _, wrong, *_ in visit(browser, pages["store"], act, size=(1280, 900)))
     small = FIGURES.replace("* scale)", "* scale / 2)")
-    assert all(size < 11 for _, size, _ in look(browser, pages["store"], small, size=(1280, 900)))
+    assert all(size < 11 for _, size, *_ in look(browser, pages["store"], small, size=(1280, 900)))
 
 
 DECIDED = re.compile(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.store.datasets import open_panel
 from studies import STUDIES
 from studies.benchmark import shipped
 
@@ -78,18 +77,10 @@ def test_trials_are_shipped_of_losses_that_rise_and_fall_with_the_data():
         ("calibration", "binomial", {"n": [100], "epsilon": [0.1]}),
     ],
 )
-def test_shipped_trials_are_those_of_a_run_with_fewer_trials_and_cells(tmp_path, name, panel, values):
+def test_shipped_trials_are_those_of_a_run_with_fewer_trials_and_cells(run_panel, name, panel, values):
     study, references = STUDIES[name], shipped.read_shipped(name).panels[panel]
-    store = pipeline.run(
-        study,
-        tmp_path / "few.zarr",
-        trials=3,
-        panels=[panel],
-        values={**values, "algorithm": ["naive"]},
-        progress=False,
-    )
     loss = study.criteria.loss_of(study.panel(panel))
-    stored = open_panel(store, panel, lazy=False)[loss].transpose(..., "trial").values.ravel()
+    stored = run_panel(study, panel, trials=3, algorithm=["naive"], **values)[loss].transpose(..., "trial").values
     cell = references.cells.sel({dim: [value] for dim, [value] in values.items()}).item()
     trials = references.summaries["naive"].trials[loss][cell]
     np.testing.assert_allclose(stored.reshape(len(trials), 3), trials[:, :3], rtol=1e-6)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +13,7 @@ import pipeline
 from studies import STUDIES
 from studies.folders import configure
 from studies.report import checkout, site
+from tests.pipeline.helpers import run_python
 
 
 class Page(HTMLParser):
@@ -50,13 +50,7 @@ def write_in_a_process(*words):
     """
     arguments = ["dpstudies", *map(str, words)]
     code = f"import gc, sys; gc.disable(); from studies.cli import main; sys.argv = {arguments!r}; main()"
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=checkout.find_checkout(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-W", "error", "-c", code, cwd=checkout.find_checkout(), seconds=600)
 
 
 @pytest.mark.slow

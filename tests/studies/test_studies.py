@@ -109,6 +109,11 @@ def test_store_has_the_declared_layout(study, summaries, results):
             assert ds[measure.name].attrs.get("units", "") == measure.unit
         if panel in case.methods:
             assert ds[declared.method_dim].values.tolist() == case.methods[panel].split()
+        if declared.method_dim:
+            methods = ds[declared.method_dim]
+            not_private = {method.name for method in declared.methods if not method.is_private}
+            stated = methods.attrs.get("not_private", "").splitlines()
+            assert set(stated) == not_private & set(methods.values.tolist())
         assert set(np.unique(ds.status)) == ({1, 5} if panel in case.partial else {1})
 
 
@@ -166,6 +171,7 @@ def test_every_figure_is_drawn(study, summaries):
         assert figure.caption
         stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
         plots = figure.draw(stored)
+        assert all(plot.y.title for plot in plots)
         assert hidden_winners(plots) == set()
         assert not any(describe_hidden(plots).better.values())
         assert all(len(plot.shown) <= MAX_LINES for plot in plots if plot.named)

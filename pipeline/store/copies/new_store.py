@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,8 @@ def new_store(
                 files.remove([COPYING])
             else:
                 os.rename(place, url)
-                LocalFiles(url).sync(os.path.dirname(url))
+                with suppress(OSError):  # the copy is complete; some network file systems cannot sync a folder
+                    LocalFiles(url).sync(os.path.dirname(url))
         except BaseException:
             files.destroy()
             raise
@@ -79,7 +81,7 @@ def put_all(put: Callable[[str, bytes], None], contents: Mapping[str, bytes | No
 def _remove_leftovers(folder: str, prefix: str) -> None:
     """Remove the partial copies of killed processes; a running process has locked its folder."""
     for name in os.listdir(folder):
-        if name.startswith(prefix) and name.endswith(".partial"):
+        if re.fullmatch(re.escape(prefix) + r"[0-9a-f]{32}\.partial", name):
             path = os.path.join(folder, name)
             with suppress(OSError):  # a link, or the folder of a running process
                 lock = _lock(path)

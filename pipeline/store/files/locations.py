@@ -13,6 +13,8 @@ ROOT = "zarr.json"
 STATE = ".dpstudies"
 """Folder of a store for files that Zarr does not read: the copy of the root, sessions, and temporary files."""
 SESSIONS = f"{STATE}/sessions"
+PROBE = "cluster-check"
+"""Start of the names of files by which machines find out that they share a folder."""
 COPYING = f"{STATE}/copying"
 """Marker of a copy that is being written to an object store, where its objects appear one by one, the root last."""
 _MAX_NAME = 255  # largest number of bytes on most file systems

@@ -19,6 +19,7 @@ from pipeline.declare.panel import MAX_BLOCKS, MAX_TRIALS, require_block_size
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.redact import short_repr
+from pipeline.store.codec.chunk_digests import ChunkDigests
 from pipeline.store.codec.missing import FILL, describe_array
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import ROOT, STATE
@@ -30,6 +31,8 @@ COMPACT_FORMATS = {5: 6, 7: 8, STORE_FORMAT: 10}
 _MARKED_FORMAT = 7  # the first one whose arrays mark missing integers, see `pipeline.store.codec.missing`
 _LABELLED_FORMAT = 9  # the first one whose statuses state their cell, see `pipeline.store.codec.chunk_digests`
 COPY = f"{STATE}/root.json"
+AUDITS = "audits"
+"""Attribute of the root, and of the dimension of the methods, with results of audits as JSON."""
 _SEAL = "content_sha256"
 _ROLES = ("factors", "method_factors", "outputs", "constants")
 _NUMBERS, _TEXTS = ("bytes", "zstd", "crc32c"), ("vlen-utf8", "zstd", "crc32c")
@@ -160,6 +163,11 @@ def refuse_other_layout(url: str, root: Mapping[str, Any]) -> list[str]:
         spec = json.loads(root["attributes"]["spec"])
         panels = spec["panels"]
         require_text("the name of a study", spec["study"])
+        require_integer("the seed", spec["seed"], 0, 2**63 - 1)
+        ChunkDigests.of(spec, is_labelled=has_labels(root["attributes"]))
+        for audits in json.loads(root["attributes"].get(AUDITS, "{}")).values():
+            for audit in audits.values():
+                audit.keys()  # raises AttributeError for another type
         expected: dict[str, list[_Array]] = {name: [] for name in panels}
         for name, spec in panels.items():
             for array in _arrays(name, spec, marks_missing(root["attributes"])):

@@ -18,7 +18,7 @@ from pipeline.declare.study import Study
 from pipeline.store.codec.missing import describe_array
 from pipeline.store.files.access import Files
 from pipeline.store.files.locations import ROOT
-from pipeline.store.layout.root import COPY, STORE_FORMAT, Root, marks_missing, seal_root
+from pipeline.store.layout.root import AUDITS, COPY, STORE_FORMAT, Root, marks_missing, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
@@ -28,9 +28,6 @@ _COORDINATE_CHUNK = 1024
 _TRIALS_CHUNK = 2**20
 UNSORTED = "in the order of declaration and extension, because stored blocks do not move; pipeline.open_results sorts"
 """Comment of a numeric coordinate that is not in ascending order."""
-AUDITS = "audits"
-"""Attribute of the root, and of the dimension of the methods, with results of audits as JSON."""
-
 
 INAPPLICABLE = "inapplicable"
 """Attribute of the root with the number of statuses per panel, of methods that do not apply to their cell, as JSON."""

@@ -301,4 +301,15 @@ def _state(record: Mapping[str, Any] | None) -> str:
         is_suspended = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return "unknown" if is_suspended or has_restarted is None else "running"
     except psutil.NoSuchProcess:
-        return "over"
+        return "unknown" if _is_hidden(process["pid"]) else "over"
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return True for a process of another user whose existence the system hides, as with the option ``hidepid``."""
+    try:
+        os.kill(pid, 0)  # no signal is sent
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -11,11 +11,10 @@ import pytest
 from mechanisms import FAMILIES, Guarantee, Neighbouring, audit_sums
 from mechanisms.core.noise import Noise
 from mechanisms.inference.release_model import ReleaseModel
-from tests.mechanisms.inference.laplace import statistic
+from tests.mechanisms.inference.laplace import BOUNDS
 from tests.mechanisms.refusals import assert_refused
 
 REPLACED, ADDED = Neighbouring
-BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
 CASES = list(itertools.product(FAMILIES, Neighbouring))
 SENSITIVITIES = {"binomial": (1, 1), "multinomial": (2, 1), "exponential": (3, 3), "poisson": (9, 9), "normal": (3, 2)}
 
@@ -33,29 +32,6 @@ def test_loss_is_epsilon_and_larger_with_less_noise(name, relation):
     assert found.check(stated).holds
     weak = audit_sums(family, 0.95 * scale, bounds, relation)
     assert not weak.check(stated).holds
-
-
-@pytest.mark.parametrize(("name", "relation"), CASES)
-def test_loss_is_largest_at_extreme_records(name, relation):
-    family, bounds = FAMILIES[name], BOUNDS.get(name)
-    rng, largest = np.random.default_rng(1), audit_sums(family, 1.0, bounds, relation).epsilon
-    theta = [[0.2, 0.5, 0.3]] if name == "multinomial" else [[0.4]]
-    seen = 0.0
-    for _ in range(300):
-        size = 4
-        if name == "multinomial":
-            records = rng.multinomial(1, theta[0], size=size).astype(float)
-        elif name == "binomial":
-            records = rng.integers(0, 2, size).astype(float)
-        elif name == "poisson":
-            records = rng.poisson(6.0, size).astype(float)
-        else:
-            records = rng.normal(0, 3, size) if name == "normal" else rng.exponential(2.0, size)
-        other = np.concatenate([records[: size - 2], records[size - 1 :]])
-        first = records[: size - 1] if relation is REPLACED else records
-        sums = [statistic(family, data, bounds) for data in (first, other)]
-        seen = max(seen, np.abs(sums[0] - sums[1]).sum())
-    assert 0.8 * largest < seen <= largest
 
 
 def test_addition_compares_the_empty_data_set():
@@ -129,7 +105,7 @@ def test_profile_equals_integration_of_the_densities(relation, moves):
             exact = mpmath.quad(excess, [-40, 0, edge]) if edge > 0 else mpmath.mpf(0)
             assert found.deltas[epsilon] == pytest.approx(float(exact), abs=1e-9)
         else:
-            grid = np.linspace(-16, 16, 4001)
+            grid = np.linspace(-12, 12, 3001)
             p = np.exp(-np.abs(grid) / scale) / (2 * scale)
             q = np.exp(-np.abs(grid - 1) / scale) / (2 * scale)
             rough = np.maximum(np.outer(p, p) - math.exp(epsilon) * np.outer(q, q), 0).sum() * (grid[1] - grid[0]) ** 2

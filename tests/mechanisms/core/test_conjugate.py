@@ -20,7 +20,6 @@ from mechanisms.core.conjugate import (
 )
 from tests.mechanisms.refusals import assert_refused
 
-SIZES = [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)]
 prior_of_two, five_records = partial(validate_prior, k=2), partial(validate_counts, k=2, n=5)
 
 
@@ -60,28 +59,20 @@ def test_validation_copies_its_input():
     ("call", "arguments", "message"),
     [
         (prior_of_two, [[1.0, 0.0]], "prior must have positive finite entries, got 0.0 at position 1"),
-        (prior_of_two, [[-1.0, 1.0]], "prior must have positive finite entries, got -1.0 at position 0"),
         (prior_of_two, [[1.0, math.nan]], "prior must have positive finite entries, got nan at position 1"),
-        (prior_of_two, [[1.0, math.inf]], "prior must have positive finite entries, got inf at position 1"),
         (prior_of_two, [[1.0]], "at least 2 categories"),
         (prior_of_two, [[[1.0, 1.0]]], "one-dimensional"),
-        (prior_of_two, [1.0], "one-dimensional"),
-        (prior_of_two, [["a", "b"]], "array of real numbers"),
         (prior_of_two, [[[1.0], [1.0, 2.0]]], "array of real numbers"),
         (prior_of_two, [[1.0, 1.0, 1.0]], "prior must have 2 categories, got 3"),
         (five_records, [[3, -1]], "counts must be integers >= 0, got an invalid value at position 1"),
         (five_records, [[2.5, 2.5]], "counts must be integers >= 0, got an invalid value at position 0"),
         (five_records, [[math.nan, 5]], "got an invalid value at position 0"),
-        (five_records, [[math.inf, 5]], "got an invalid value at position 0"),
-        (five_records, [[1e300, 5]], "got an invalid value at position 0"),
         (five_records, [[0, 0]], "sum to at least 1, got 0"),
         (five_records, [[3, 3]], "sum to 5, got 6"),
         (five_records, [[5]], "at least 2 categories"),
         (five_records, [[1, 1, 3]], "counts must have 2 categories, got 3"),
-        (five_records, ["ab"], "array of real numbers"),
         *((posterior, [[1.0, 1.0], counts], "counts must") for counts in ([1, 2, 3], 5, [-1, 2], [math.nan, 2])),
-        *((balanced_counts, size, "must be an integer") for size in SIZES),
-        *((enumerate_candidates, size, "must be an integer") for size in SIZES),
+        *((call, (5, 1), "must be an integer") for call in (balanced_counts, enumerate_candidates)),
         (enumerate_candidates, (1008, 4), r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)"),
         (rank_candidates, ([[1, 1, 1]], 4, 3), "counts must be 3 integers >= 0 with sum 4"),
     ],

@@ -1,7 +1,6 @@
 """Tests of audits against plain loops, closed forms and a table computed by hand."""
 
 import math
-from dataclasses import dataclass
 
 import mpmath
 import numpy as np
@@ -15,7 +14,8 @@ from mechanisms.core import exact_losses as engine
 from mechanisms.core.divergences import hockey_stick_bound, renyi_bound, renyi_divergence, renyi_error
 from mechanisms.core.exact_losses import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
 from mechanisms.core.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
-from mechanisms.counts.mechanism import CountRelease, Mechanism
+from mechanisms.counts.mechanism import Mechanism
+from tests.mechanisms.counts.constructors import StatedRelease
 from tests.mechanisms.divergences import hockey_stick
 from tests.mechanisms.refusals import assert_refused
 
@@ -143,14 +143,9 @@ def test_output_possible_at_one_neighbour_only():
     assert found.witness.log_ratio == math.inf
     assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
     assert found.deltas == {0.0: 0.25, 50.0: 0.25}
-    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
-
-
-def test_outputs_possible_at_different_neighbours_only():
-    """If each neighbour has an output that the other lacks, δ is the larger of the two masses; no warning is raised."""
-    found = audit_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], epsilons=[0.0, 1.0], orders=[1, 2])
-    assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
-    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
+    both = audit_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], epsilons=[0.0, 1.0], orders=[1, 2])
+    assert (both.epsilon, both.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})  # the larger of the two masses
+    assert found.renyi == both.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
 def test_equal_distributions_have_no_loss():
@@ -225,7 +220,7 @@ def unpruned(context, distributions):
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32 - 1), n_datasets=st.integers(2, 7), n_outputs=st.integers(2, 6), zeros=st.booleans())
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=80)
 def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n_datasets, n_outputs, zeros)
@@ -245,7 +240,7 @@ def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     epsilon=st.floats(0, 4),
     order=st.sampled_from([1.0, 1.0 + 1e-3, 1.5, 2.0, 10.0, 200.0]),
 )
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 def test_divergences_are_within_the_pruning_bounds(ratios, weights, epsilon, order):
     """In 50-digit arithmetic, divergences are within the bounds from the largest losses in both directions."""
     with mpmath.workdps(50):
@@ -539,26 +534,6 @@ def test_audit_finds_each_defect_in_both_orders_of_neighbours(defect, reverse):
     assert right.check(RenyiGuarantee(1e6, 1.0)).holds
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class TableRelease(CountRelease):
-    """Released counts with k = 2 whose log probabilities are one row of a table."""
-
-    prior: np.ndarray
-    counts: np.ndarray
-    logs: np.ndarray
-
-    n_uniforms = 1
-
-    def from_uniforms(self, uniforms):
-        raise NotImplementedError
-
-    def expected_hellinger(self):
-        raise NotImplementedError
-
-    def log_pmf(self):
-        return self.logs
-
-
 def test_a_sentinel_of_another_output_does_not_excuse_a_loss_of_counts():
     """A probability exp(−1e16) of one output leaves the loss ln 9 of the other outputs broken."""
     table = np.log([[0.9, 0.1, 1.0], [0.1, 0.9, 1.0], [0.1, 0.9, 1.0]])
@@ -566,7 +541,7 @@ def test_a_sentinel_of_another_output_does_not_excuse_a_loss_of_counts():
     mechanism = Mechanism(
         "with-sentinel",
         "A test.",
-        release=lambda prior, counts, epsilon, delta: TableRelease(prior, counts, table[counts[0]]),
+        release=lambda prior, counts, epsilon, delta: StatedRelease(prior, counts, table[counts[0]]),
         guarantee=lambda epsilon, delta=None: Guarantee(epsilon),
     )
     found = audit_counts(mechanism, [1, 1], 2, epsilon=1.0, orders=(2.0,))

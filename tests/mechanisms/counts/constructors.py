@@ -1,6 +1,7 @@
 """Constructors of releases from lists, and of releases with a given scale, for tests."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -10,6 +11,7 @@ from mechanisms.core.noise import Noise
 from mechanisms.counts import exponential, hamming, permute_and_flip, power_mixture
 from mechanisms.counts.discrete_gaussian import LatticeGaussianNoise
 from mechanisms.counts.k_norm import KNormNoise
+from mechanisms.counts.mechanism import CountRelease
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 
 
@@ -31,6 +33,26 @@ k_norm_counts = convert(lambda prior, counts, epsilon: NoisyCounts(prior, counts
 discrete_gaussian_counts = convert(
     lambda prior, counts, noise_std: NoisyCounts(prior, counts, LatticeGaussianNoise(counts.size, noise_std))
 )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StatedRelease(CountRelease):
+    """Released counts with given log probabilities, which cannot be drawn."""
+
+    prior: np.ndarray
+    counts: np.ndarray
+    logs: np.ndarray
+
+    n_uniforms = 0
+
+    def from_uniforms(self, uniforms):
+        raise NotImplementedError
+
+    def expected_hellinger(self):
+        raise NotImplementedError
+
+    def log_pmf(self):
+        return self.logs
 
 
 def vectors_from(release, uniforms):

@@ -4,10 +4,17 @@ import numpy as np
 from scipy.special import gammaln
 
 from mechanisms.core.conjugate import count_candidates, enumerate_candidates
+from mechanisms.counts.sensitivity import Rule
 
 
 def log_affinities(a, b):
     return gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
+
+
+def count_rows(rows, vectors):
+    """Return the number of occurrences of each of the vectors in rows, all of which must be one of them."""
+    places = {vector: place for place, vector in enumerate(map(tuple, vectors.tolist()))}
+    return np.bincount([places[row] for row in map(tuple, rows.tolist())], minlength=len(vectors))
 
 
 def frequencies_of(draws, n, k):
@@ -36,6 +43,14 @@ class Enumerated:
         self.moves = np.abs(self.datasets[:, None] - self.datasets).sum(axis=-1) // 2
         self.pairs = np.argwhere(self.moves == 1)  # pairs in both directions
         self.local = np.where(self.moves == 1, self.distances, 0).max(axis=1)
+
+    def scales(self, rule, gamma):
+        """Return the scale of each data set by the definition of a rule."""
+        if rule is Rule.GLOBAL:
+            return np.full(len(self.datasets), self.local.max())
+        if rule is Rule.SMOOTH:
+            return (self.local * np.exp(-gamma * self.moves)).max(axis=1)
+        return 1 / (1 / self.local + gamma * self.moves).min(axis=1)
 
     def loss(self, inverse_temperatures):
         """Return the largest loss of exponential mechanisms with one inverse temperature per data set."""

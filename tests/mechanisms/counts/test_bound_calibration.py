@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mechanisms.audit.counts import audit_counts
 from mechanisms.core.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.counts import bound_calibration
 from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
@@ -49,6 +48,18 @@ def scale_at(prior, n, epsilon, gamma):
     return BoundScale(prior, n, epsilon, gamma, bound_calibration._factors(*terms, gamma))
 
 
+def factors_of(scale, datasets, fewer=1):
+    """Return the factor w of each data set, evaluated at `fewer` records of each category."""
+    return [max(scale._factors[j][max(c[j] - fewer, 0)] for j in range(len(c))) for c in datasets]
+
+
+def is_met(factor, other, gamma, h_j, moved, edge):
+    """Return True if a factor is so large that the bound (*) of the module docstring is at most 1."""
+    room = 1 - gamma - edge
+    translated = (1 + moved / h_j) / room if room > 0 else math.inf
+    return factor >= translated * (1 - 1e-6) or min(factor, other) >= 2 / (1 - gamma) * (1 - 1e-12)
+
+
 def category_bounds(prior, n, epsilon, j, c_j):
     """Return the terms hⱼ, Dⱼ and −ln(1 − βⱼ)/ε by their definitions in the proof, for category j with count cⱼ."""
     k, a = len(prior), prior[j] + c_j
@@ -82,7 +93,7 @@ def problems(draw):
 @example(problem=((1e3, 1e3, 1e3), 10, 0.026))
 @example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
 @example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
-@settings(deadline=None, derandomize=True, max_examples=120)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_loss_is_within_epsilon(problem):
     """The largest loss is at most ε; the reciprocal of the scale changes by at most γ per record."""
     prior, n, epsilon = problem
@@ -97,7 +108,7 @@ def test_loss_is_within_epsilon(problem):
 @given(problem=problems(), log_gamma=st.floats(-4, -0.05))
 @example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
 @example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
@@ -116,10 +127,8 @@ def test_inequalities_of_the_proof_hold(problem, log_gamma):
     scale = scale_at(prior, n, epsilon, gamma)
     q = reciprocals(scale, everything)
     log_z = np.log(np.exp(-epsilon * q[:, None] * everything.distances).sum(axis=1))
-    factor = np.array(
-        [max(scale._factors[j][max(c[j] - 1, 0)] for j in range(everything.k)) for c in everything.datasets]
-    )
     datasets, tiny = everything.datasets, 1e-9
+    factor = np.array(factors_of(scale, datasets))
     assert np.all(factor >= 1)
     assert np.all(q * everything.local * factor <= 1 + tiny)
     bounds = {(j, x): category_bounds(prior, n, epsilon, j, x) for j in range(everything.k) for x in range(n)}
@@ -151,10 +160,7 @@ def test_inequalities_of_the_proof_hold(problem, log_gamma):
         assert second <= best + tiny * q.max() + 1e-13 / epsilon
         # the factor w is chosen such that the bound (*) of the module docstring is at most 1
         assert abs(q[c] - q[d]) + q[c] * h + min(q[d] * h, q[c] * moved + edge) <= 1 + tiny * q.max()
-        room = 1 - gamma - edge
-        twice = 2 / (1 - gamma)
-        translated = (1 + moved / h_j) / room if room > 0 else math.inf
-        assert factor[c] >= translated * (1 - 1e-6) or min(factor[c], factor[d]) >= twice * (1 - 1e-12)
+        assert is_met(factor[c], factor[d], gamma, h_j, moved, edge)
 
 
 @pytest.mark.parametrize(("shift", "unmet"), [(1, 0), (0, 2)])
@@ -164,14 +170,11 @@ def test_factor_must_be_evaluated_at_one_record_less(prior, n, shift, unmet):
     epsilon = 0.1
     scale = bound_scale(prior, n, epsilon)
     everything = enumerated(prior, n)
-    factor = [max(scale._factors[j][max(c[j] - shift, 0)] for j in range(2)) for c in everything.datasets]
+    factor = factors_of(scale, everything.datasets, shift)
     missed = 0
     for c, d, _, j in everything.moved:
-        h_j, moved, edge = category_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
-        room = 1 - scale.gamma - edge
-        translated = (1 + moved / h_j) / room if room > 0 else math.inf
-        twice = 2 / (1 - scale.gamma)
-        missed += not (factor[c] >= translated * (1 - 1e-6) or min(factor[c], factor[d]) >= twice * (1 - 1e-12))
+        bounds = category_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
+        missed += not is_met(factor[c], factor[d], scale.gamma, *bounds)
     assert missed == unmet
 
 
@@ -202,9 +205,7 @@ def test_scale_equals_its_definition(prior, n, gamma):
     """
     everything = enumerated(prior, n)
     scale = scale_at(prior, n, 1.0, gamma)
-    factor = np.array(
-        [max(scale._factors[j][max(c[j] - 1, 0)] for j in range(everything.k)) for c in everything.datasets]
-    )
+    factor = np.array(factors_of(scale, everything.datasets))
     for c in everything.datasets:
         moves = np.abs(everything.datasets - c).sum(axis=1) // 2
         expected = min(
@@ -241,21 +242,6 @@ def test_loss_exceeds_epsilon_without_the_factor(prior, n, epsilon):
     bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
     assert everything.loss(epsilon * reciprocals(scale, everything)) < epsilon
     assert everything.loss(epsilon * bare) > 1.005 * epsilon
-
-
-@pytest.mark.parametrize(
-    ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
-)
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
-def test_registered_mechanism_satisfies_its_guarantee(prior, n, epsilon):
-    found = audit_counts("varying-bound", prior, n, epsilon)
-    assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
-    assert found.epsilon < epsilon
-    counts = balanced_counts(n, len(prior))
-    release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
-    assert release.inverse_temperature == pytest.approx(
-        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
-    )
 
 
 def test_scale_is_cached():

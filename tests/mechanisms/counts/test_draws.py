@@ -25,6 +25,7 @@ from mechanisms.counts.draws import (
     compared_datasets,
 )
 from mechanisms.counts.noise import NoisyCounts
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 GEOMETRIC = MECHANISMS["geometric"]
@@ -109,7 +110,7 @@ def test_right_mechanism_passes_audits_of_a_thousand_seeds(monkeypatch):
     assert audits == {True}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *exhaustive(1, 2)])
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_draws_of_registered_mechanisms_agree(name, seed):
     mechanism = MECHANISMS[name]

@@ -3,19 +3,18 @@
 import itertools
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mechanisms.core.conjugate import balanced_counts, enumerate_candidates
 from mechanisms.core.hellinger import hellinger
 from mechanisms.core.noise import Noise
 from mechanisms.counts.k_norm import count_classes, count_vectors, k_norm_log_normaliser, lattice_classes
-from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import project
 from tests.mechanisms.counts.constructors import draw_vectors, k_norm_counts, vectors_from
+from tests.mechanisms.counts.enumeration import count_rows
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within, assert_rejects
 
@@ -32,6 +31,7 @@ def distance_of(v):
     return np.maximum(v, 0).sum(axis=-1)
 
 
+@cache
 def project_exactly(s, n):
     """Return {counts: probability} of the projection of a vector, with random ties, in rational arithmetic."""
     tau = max(
@@ -46,20 +46,23 @@ def project_exactly(s, n):
     return {tuple(f + (category in up) for category, f in enumerate(floor)): 1 / len(choices) for up in choices}
 
 
+def projected_pmf(vectors, probabilities, n, clip=True, ties="random"):
+    """Return the probabilities of all counts to which vectors are projected, in the order of `enumerate_candidates`."""
+    pmf = dict.fromkeys(map(tuple, enumerate_candidates(n, vectors.shape[1]).tolist()), 0.0)
+    for vector, p in zip(np.clip(vectors, 0, n if clip else None).tolist(), probabilities.tolist(), strict=True):
+        outputs = project_exactly(tuple(vector), n)
+        for output, share in outputs.items() if ties == "random" else [(max(outputs), 1.0)]:
+            pmf[output] += p * share
+    return np.array(list(pmf.values()))
+
+
 def enumerated_mean(counts, epsilon, distance, clip=True, ties="random"):
     """Return the mean Hellinger distance under the unit prior by enumeration of the lattice, for a given tie rule."""
     c, n, k = np.array(counts), sum(counts), len(counts)
-    pmf = {}
     v = vectors_within(k, distance)
     weights = np.exp(-epsilon * distance_of(v))
-    for vector, weight in zip((c + v).tolist(), (weights / weights.sum()).tolist(), strict=True):
-        s = tuple(min(max(each, 0), n) if clip else max(each, 0) for each in vector)
-        outputs = project_exactly(s, n)
-        if ties == "first":
-            outputs = {max(outputs): 1.0}
-        for output, share in outputs.items():
-            pmf[output] = pmf.get(output, 0.0) + weight * share
-    return float(np.array(list(pmf.values())) @ hellinger(1.0 + c, 1.0 + np.array(list(pmf))))
+    pmf = projected_pmf(c + v, weights / weights.sum(), n, clip, ties)
+    return float(pmf @ hellinger(1.0 + c, 1.0 + enumerate_candidates(n, k)))
 
 
 # The lattice
@@ -128,10 +131,8 @@ def test_sampler_is_a_bijection_onto_the_lattice(k, largest):
 def test_draws_follow_the_lattice_pmf(k, epsilon, distance):
     mechanism = k_norm_counts(np.ones(k), np.arange(k) + 2, epsilon)
     v = draw_vectors(mechanism, 5, 200_000) - mechanism.counts
-    inner = vectors_within(k, distance)
-    index = {tuple(each): place for place, each in enumerate(inner.tolist())}
-    places = np.array([index.get(tuple(each), len(inner)) for each in v.tolist()])
-    frequencies = np.bincount(places, minlength=len(inner) + 1)
+    inner, near = vectors_within(k, distance), v[distance_of(v) <= distance]
+    frequencies = np.append(count_rows(near, inner), len(v) - len(near))
 
     def pmf(rate):
         pmf = np.exp(-rate * distance_of(inner) - k_norm_log_normaliser(k, rate))
@@ -216,30 +217,6 @@ def test_ties_and_clipping_at_skewed_data():
     assert by_order == pytest.approx([0.3567, 0.3598, 0.3629], abs=1e-4)
     assert enumerated_mean((98, 1, 1), 1.0, 16, clip=False) == pytest.approx(0.3598, abs=1e-4)
     assert k_norm_counts(np.ones(3), (98, 1, 1), 1.0).expected_hellinger() == pytest.approx(0.3576, abs=5e-5)
-
-
-@pytest.mark.slow
-@given(counts=st.lists(st.integers(0, 30), min_size=2, max_size=4).filter(any), data=st.data())
-@settings(deadline=None, derandomize=True, max_examples=20)
-def test_mean_of_permuted_data_is_equal(counts, data):
-    order = data.draw(st.permutations(range(len(counts))))
-    prior = np.array(data.draw(st.lists(st.floats(0.1, 5), min_size=len(counts), max_size=len(counts))))
-    plain, permuted = (
-        k_norm_counts(a, c, 1.0).expected_hellinger()
-        for a, c in ((prior, counts), (prior[order], np.array(counts)[order]))
-    )
-    assert permuted == pytest.approx(plain, rel=1e-12)
-
-
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
-def test_two_categories_equal_geometric_noise(epsilon):
-    for c in range(8):
-        np.testing.assert_allclose(
-            k_norm_counts([1, 1], [c, 7 - c], epsilon).log_pmf(),
-            geometric_counts([1, 1], [c, 7 - c], 1 / epsilon).log_pmf(),
-            rtol=1e-12,
-            atol=1e-13,
-        )
 
 
 def test_projected_counts_lose_information():

@@ -16,6 +16,7 @@ from mechanisms.counts.permute_and_flip import (
 )
 from mechanisms.counts.sensitivity import Rule, global_sensitivity
 from tests.mechanisms.counts.constructors import exponential_mechanism, flip_counts
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -36,7 +37,7 @@ def expand(weights):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "spread"),
-    [(2, 1.0), (12, 0.0), (30, 0.05), (30, 3.0), (25, 300.0), pytest.param(50, 0.01, marks=pytest.mark.exhaustive)],
+    [(2, 1.0), (12, 0.0), (30, 0.05), (30, 3.0), (25, 300.0), *exhaustive((50, 0.01))],
 )
 def test_quadrature_equals_the_expanded_product(size, spread):
     """The pmf equals the expanded product for nearly equal weights, and for one weight 1 and others near 0."""

@@ -17,6 +17,7 @@ from mechanisms.counts.product_distributions import _next, product_distributions
 from tests.mechanisms.counts.constructors import exponential_mechanism, power_mixture_mechanism
 from tests.mechanisms.counts.enumeration import frequencies_of
 from tests.mechanisms.counts.test_registry import assert_rows_are_independent
+from tests.mechanisms.marks import exhaustive, in_turn
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -167,7 +168,7 @@ def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS)
+@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), in_turn(DISTRIBUTIONS))
 def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_temperature):
     mechanism = build(prior, counts, inverse_temperature)
     distribution = streamed(prior, counts, inverse_temperature).pmf()
@@ -204,8 +205,7 @@ def test_mean_of_many_candidates_equals_streaming(counts, inverse_temperature):
     ("counts", "inverse_temperature"),
     [
         (balanced_counts(100_000, 3), 25.0),
-        (balanced_counts(100_000, 3), 182.6),
-        (balanced_counts(10_000, 4), 50.0),
+        *exhaustive((balanced_counts(100_000, 3), 182.6), (balanced_counts(10_000, 4), 50.0)),
         (balanced_counts(1000, 10), 100.0),
         (np.array([9_990, 9, 1, 0]), 20.0),
     ],
@@ -255,7 +255,8 @@ def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("prior", "counts", "inverse_temperature"), [DISTRIBUTIONS[3], DISTRIBUTIONS[7], (UNIT4, (2500,) * 4, 50.0)]
+    ("prior", "counts", "inverse_temperature"),
+    [DISTRIBUTIONS[3], *exhaustive(DISTRIBUTIONS[7], (UNIT4, (2500,) * 4, 50.0))],
 )
 def test_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperature):
     mechanism = build(prior, counts, inverse_temperature)

@@ -8,6 +8,7 @@ from mechanisms.counts.exponential import SENSITIVITIES
 from mechanisms.counts.product_distributions import bound_tables, require_product_distributions
 from mechanisms.counts.registry import MECHANISMS
 from tests.mechanisms.counts.constructors import power_mixture_mechanism
+from tests.mechanisms.marks import in_turn
 from tests.mechanisms.refusals import assert_refused
 
 SHARES = [(1.0,), (1 / 3, 1 / 3), (0.998, 0.001), (0.5, 0.3), (0.9, 0.1), (0.001, 0.001)]
@@ -40,7 +41,7 @@ TABLES = [  # all pairs of a problem, a prior, an epsilon and a mechanism
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "k", "prior", "epsilon", "name"), TABLES)
+@pytest.mark.parametrize(("n", "k", "prior", "epsilon", "name"), in_turn(TABLES))
 def test_tables_of_all_data_sets_are_within_the_bounds(n, k, prior, epsilon, name):
     alpha, share = np.full(k, prior), 0.25 if name == "varying" else 0.5
     work, size = bound_tables(n, k, float(alpha.sum()))

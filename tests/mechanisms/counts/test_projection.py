@@ -1,6 +1,6 @@
 """Tests of the projection of noisy vectors against rational arithmetic, and of independent noise with projection."""
 
-import math
+import functools
 from itertools import permutations
 
 import numpy as np
@@ -15,7 +15,7 @@ from mechanisms.core.noise import Noise
 from mechanisms.counts.noise import geometric_counts
 from mechanisms.counts.projection import log_projected_pmf, project
 from tests.mechanisms.counts.constructors import projected_counts
-from tests.mechanisms.counts.test_k_norm import project_exactly
+from tests.mechanisms.counts.test_k_norm import project_exactly, projected_pmf
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -52,13 +52,9 @@ def test_pmf_equals_a_sum_over_noise(noise, counts, epsilon):
     else:
         pmf = stats.laplace.cdf(z + 0.5, scale=2 / epsilon) - stats.laplace.cdf(z - 0.5, scale=2 / epsilon)
     categories = [np.bincount(np.clip(c + z, 0, n), pmf / pmf.sum(), minlength=n + 1) for c in counts]
-    projected = {}
-    for s in np.ndindex(*(n + 1,) * k):
-        weight = math.prod(float(category[x]) for category, x in zip(categories, s, strict=True))
-        for output, share in project_exactly(s, n).items():
-            projected[output] = projected.get(output, 0.0) + weight * share
+    probabilities = functools.reduce(np.multiply.outer, categories).ravel()
+    expected = projected_pmf(np.array(list(np.ndindex(*(n + 1,) * k))), probabilities, n)
     release = projected_counts(np.ones(k), counts, 2 / epsilon, noise)
-    expected = [projected.get(tuple(c), 0.0) for c in enumerate_candidates(n, k).tolist()]
     np.testing.assert_allclose(release.pmf(), expected, rtol=1e-9)
 
 

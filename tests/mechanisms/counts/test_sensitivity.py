@@ -75,13 +75,16 @@ def test_profile_equals_enumeration(prior, n):
             assert profile[-2] < profile[-1]  # the global sensitivity is attained at the last distance, and not before
 
 
+@pytest.mark.parametrize(
+    ("rule", "sensitivity"), [(Rule.SMOOTH, smooth_sensitivity), (Rule.VARYING, varying_sensitivity)]
+)
 @pytest.mark.parametrize(("prior", "n"), CASES)
 @pytest.mark.parametrize("gamma", [0.02, 0.3, 2.0])
-def test_smooth_sensitivity_equals_enumeration(prior, n, gamma):
+def test_smoothed_sensitivities_equal_enumeration(prior, n, gamma, rule, sensitivity):
+    """The maximum of LS·exp(−γ·d), or 1/min(1/LS + γ·d), over data sets with local sensitivity LS, d records away."""
     everything = enumerated(prior, n)
-    expected = (everything.local * np.exp(-gamma * everything.moves)).max(axis=1)
-    found = [smooth_sensitivity(prior, c, gamma) for c in everything.datasets]
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-7)
+    found = [sensitivity(prior, c, gamma) for c in everything.datasets]
+    np.testing.assert_allclose(found, everything.scales(rule, gamma), rtol=1e-8, atol=1e-7)
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
@@ -89,13 +92,16 @@ def test_global_sensitivity_equals_enumeration(prior, n):
     assert global_sensitivity(prior, n) == pytest.approx(enumerated(prior, n).local.max(), rel=1e-9)
 
 
-def test_enumeration_detects_a_profile_at_wrong_distances():
-    """The enumerated profile differs if the ℓ₁ distance is used as the number of replacements (negative control)."""
-    prior, c = (0.3, 2.0, 5.0), np.array([3, 3, 2])
+def test_enumeration_detects_wrong_distances():
+    """Enumerations differ if the ℓ₁ distance is used as the number of replacements (negative control)."""
+    prior, c, skewed = (0.3, 2.0, 5.0), np.array([3, 3, 2]), Enumerated((0.01, 100.0), 12)
     everything = enumerated(prior, 8)
     distance = np.abs(everything.datasets - c).sum(axis=1)
     wrong = [everything.local[distance <= t].max() for t in range(3)]
     assert not np.allclose(local_sensitivity_at_distance(prior, c)[:3], wrong, rtol=1e-3)
+    skewed.moves *= 2
+    found = [varying_sensitivity((0.01, 100.0), c, 0.02) for c in skewed.datasets]
+    assert not np.allclose(found, skewed.scales(Rule.VARYING, 0.02), rtol=1e-3)
 
 
 def test_sensitivities_equal_published_values():
@@ -162,49 +168,22 @@ def problems(draw):
 @settings(deadline=None, derandomize=True, max_examples=100)
 def test_sensitivities_are_ordered_smooth_and_permutation_invariant(problem, gamma):
     prior, counts, order = problem
-    local, smooth = local_sensitivity(prior, counts), smooth_sensitivity(prior, counts, gamma)
-    largest = global_sensitivity(prior, int(counts.sum()))
+    local, largest = local_sensitivity(prior, counts), global_sensitivity(prior, int(counts.sum()))
     profile = local_sensitivity_at_distance(prior, counts)
     assert profile[0] == pytest.approx(local, rel=1e-14)
     assert np.all(np.diff(profile) >= 0)
-    assert 0 < local <= smooth * (1 + 1e-14)
-    assert smooth <= largest * (1 + 1e-14)
-    assert smooth_sensitivity(prior, counts, 2 * gamma) <= smooth
-    assert smooth_sensitivity(prior[order], counts[order], gamma) == pytest.approx(smooth, rel=1e-13)
-    for neighbour in neighbours(counts):  # the definition of a smooth upper bound
-        assert smooth <= math.exp(gamma) * smooth_sensitivity(prior, neighbour, gamma) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(("prior", "n"), CASES)
-@pytest.mark.parametrize("gamma", [0.02, 0.3, 1.0, 4.0])
-def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
-    """The varying sensitivity is 1/min(1/LS + γ·d) over data sets with local sensitivity LS, d replacements away."""
-    everything = enumerated(prior, n)
-    expected = 1 / (1 / everything.local + gamma * everything.moves).min(axis=1)
-    found = [varying_sensitivity(prior, c, gamma) for c in everything.datasets]
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-7)
-
-
-def test_enumeration_detects_a_varying_sensitivity_at_wrong_distances():
-    """The enumeration differs if the ℓ₁ distance is used as the number of replacements (negative control)."""
-    prior, n = (0.01, 100.0), 12
-    everything = enumerated(prior, n)
-    wrong = 1 / (1 / everything.local + 0.02 * 2 * everything.moves).min(axis=1)
-    right = [varying_sensitivity(prior, c, 0.02) for c in everything.datasets]
-    assert not np.allclose(right, wrong, rtol=1e-3)
-
-
-@given(problem=problems(), gamma=st.floats(1e-3, 3))
-@settings(deadline=None, derandomize=True, max_examples=100)
-def test_reciprocal_of_the_varying_sensitivity_changes_by_at_most_gamma(problem, gamma):
-    prior, counts, order = problem
-    varying = varying_sensitivity(prior, counts, gamma)
-    assert local_sensitivity(prior, counts) <= varying * (1 + 1e-14)
-    assert varying <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
-    assert varying_sensitivity(prior, counts, 2 * gamma) <= varying
-    assert varying_sensitivity(prior[order], counts[order], gamma) == pytest.approx(varying, rel=1e-13)
-    for neighbour in neighbours(counts):
-        assert abs(1 / varying - 1 / varying_sensitivity(prior, neighbour, gamma)) <= gamma + 1e-12 / varying
+    for sensitivity in (smooth_sensitivity, varying_sensitivity):
+        found = sensitivity(prior, counts, gamma)
+        assert 0 < local <= found * (1 + 1e-14)
+        assert found <= largest * (1 + 1e-14)
+        assert sensitivity(prior, counts, 2 * gamma) <= found
+        assert sensitivity(prior[order], counts[order], gamma) == pytest.approx(found, rel=1e-13)
+        for neighbour in neighbours(counts):  # the definitions of smooth and of varying upper bounds
+            other = sensitivity(prior, neighbour, gamma)
+            if sensitivity is smooth_sensitivity:
+                assert found <= math.exp(gamma) * other * (1 + 1e-12)
+            else:
+                assert abs(1 / found - 1 / other) <= gamma + 1e-12 / found
 
 
 def test_reciprocal_of_the_local_sensitivity_changes_by_more_than_gamma():

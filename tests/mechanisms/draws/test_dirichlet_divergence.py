@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.draws.dirichlet_divergence import cell_renyi, dirichlet_renyi, mixture_kl
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 
 def exact_term(start, move, order):
     """Return the term of one category in the Rényi divergence, by the formula with log-gamma functions."""
-    x, move, order = (mpmath.mpf(float(each)) for each in (start, move, order))
+    x, move, order = map(mpmath.mpf, (start, move, order))
     if x + order * move <= 0:
         return mpmath.inf
     if order == 1:
@@ -86,10 +87,10 @@ def test_divergence_equals_mpmath(a, b, order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("a", "b"), [((2.0, 5.0), (3.0, 4.0)), ((0.7, 1.5), (0.6, 0.6)), ((44.0, 74.0), (6.0, 12.0))])
 @pytest.mark.parametrize(
-    "order", [1.0, 2.0, *(pytest.param(order, marks=pytest.mark.exhaustive) for order in (1.2, 2.5))]
+    ("a", "b"), [((2.0, 5.0), (3.0, 4.0)), *exhaustive(((0.7, 1.5), (0.6, 0.6))), ((44.0, 74.0), (6.0, 12.0))]
 )
+@pytest.mark.parametrize("order", [1.0, 2.0, *exhaustive(1.2, 2.5)])
 def test_beta_divergence_equals_quadrature(a, b, order):
     """The divergence equals its defining integral over log odds; a parameter that is 5 % wrong is detected."""
 

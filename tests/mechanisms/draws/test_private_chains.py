@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
@@ -26,6 +27,7 @@ from mechanisms.draws.langevin import (
 from mechanisms.draws.penalty import PenaltyChain, likelihood_range, log_likelihoods, published_penalty
 from mechanisms.draws.private_logistic import _clipped, _halved, _largest_norm, _rounding, _slope_of, noise_bits
 from tests.mechanisms.divergences import gaussian_delta
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 X, Y = np.array([[0.9], [-0.4], [0.2], [1.0], [-0.7], [0.5]]), np.array([1, 0, 1, 1, 0, 0])
@@ -95,7 +97,7 @@ def _last_density(chain, x, y, grid):
     return density
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 8, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("n_steps", [1, 8, *exhaustive(2, 40)])
 @pytest.mark.slow
 def test_no_loss_in_two_dimensions_exceeds_the_stated_guarantee(n_steps):
     """As in one dimension; also for exact draws, which are 2cρ/√κ-GDP."""
@@ -161,7 +163,6 @@ def test_guarantees_compose_as_in_dp_accounting():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.01, 1e-12), (10.0, 1e-3), (1e-3, 1e-300), (100.0, 0.5)])
 def test_conversions_are_on_the_safe_side(epsilon, delta):
-    mpmath = pytest.importorskip("mpmath")
     mu = gaussian_mu(epsilon, delta)
     with mpmath.workdps(340):
         m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
@@ -171,9 +172,7 @@ def test_conversions_are_on_the_safe_side(epsilon, delta):
     assert gaussian_epsilon(mu, delta) <= epsilon
 
 
-@pytest.mark.parametrize(
-    "fraction", [0.8, *(pytest.param(share, marks=pytest.mark.exhaustive) for share in (0.05, 0.3))]
-)
+@pytest.mark.parametrize("fraction", [0.8, *exhaustive(0.05, 0.3)])
 @pytest.mark.slow
 def test_effective_draws_equal_the_forecast(fraction):
     """With records at 0 the potential is quadratic; the variance of the mean of a chain gives its effective draws."""
@@ -218,7 +217,6 @@ def test_finite_chain_has_at_least_the_power_of_the_exact_draw():
 
 def test_guarantee_of_slow_chains_has_no_cancellation():
     """The contraction is 1 − q, not q, for which the guarantee has a relative error of 1e-16/(1 − q)."""
-    mpmath = pytest.importorskip("mpmath")
     chain = langevin_chain(n=1000, beta=1e-9, n_steps=7000, step=0.004, last_only=True)
     with mpmath.workdps(40):
         q = 1 - mpmath.mpf(chain.step) * mpmath.mpf(chain.precision) / 2
@@ -309,15 +307,15 @@ def test_release_has_exact_noise_and_a_guarantee_and_a_rehearsal_has_none():
     design = rng.standard_normal((400, 2))  # most rows are longer than the bound
     labels = rng.random(400) < expit(3 * design[:, 0])
     arguments = {"epsilon": 3.0, "delta": 1e-6, "beta": 0.01}
-    released = [private_logistic(design, labels, **arguments) for _ in range(20)]
+    released = [private_logistic(design, labels, **arguments) for _ in range(12)]
     assert str(released[0].guarantee) == "(3, 1e-06)-DP"
     weights = np.array([one.weights for one in released])
     unit = math.sqrt(released[0].chain.step) * 2.0 ** -noise_bits(released[0].chain, 2, 1e-6)
     np.testing.assert_array_equal(weights, np.rint(weights / unit) * unit)
-    rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(200)]
+    rehearsed = [private_logistic(design, labels, **arguments, rehearsal_seed=seed) for seed in range(100)]
     assert rehearsed[0].guarantee is None
     drawn = np.array([one.weights for one in rehearsed])
-    error = drawn.std(axis=0) * math.sqrt(1 / 20 + 1 / 200)
+    error = drawn.std(axis=0) * math.sqrt(1 / 12 + 1 / 100)
     assert np.all(np.abs(weights.mean(axis=0) - drawn.mean(axis=0)) < 5 * error)
     np.testing.assert_array_equal(
         private_logistic(design, labels, **arguments, rehearsal_seed=3).weights, rehearsed[3].weights
@@ -356,7 +354,6 @@ def test_discrete_and_rounded_normal_noise_are_within_the_stated_distance(bits):
 
 def test_rounding_of_slopes_is_within_the_bound():
     """Slopes in doubles, compared with those in 40 digits."""
-    mpmath = pytest.importorskip("mpmath")
     rng = np.random.default_rng(7)
     design = rng.standard_normal((150, 21))
     design /= np.linalg.norm(design, axis=1, keepdims=True)

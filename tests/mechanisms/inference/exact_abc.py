@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mechanisms.core.arguments import Floats, validate_integer
+from mechanisms.core.arguments import Floats
 from mechanisms.inference.release_model import ReleaseModel
 
 __all__ = ["sample_abc"]
@@ -34,7 +34,6 @@ def sample_abc(
 ) -> Floats:
     """Draw independent values of θ, shape (size,) or (size, p), from the exact posterior given one release."""
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
-    size = validate_integer("size", size)
     least, most = model.statistic_range()
     log_bound = model.noise.log_weight(y - np.clip(y, least, most)).sum()
     accepted: list[Floats] = []

@@ -1,4 +1,9 @@
-"""Sums of records, and the methods of P4, for Laplace noise; families and bounds are arguments."""
+"""Sums of records, and the methods of P4, for Laplace noise, with examples of priors, records and bounds."""
+
+import math
+
+import numpy as np
+from scipy import stats
 
 from mechanisms.core.arguments import find_entry
 from mechanisms.core.noise import Noise
@@ -7,6 +12,32 @@ from mechanisms.inference.families import MODELS
 from mechanisms.inference.publish import validate_data
 from mechanisms.inference.release_model import ReleaseModel
 
+PRIORS = {
+    "binomial": (2.0, 3.0),
+    "multinomial": (1.0, 2.0, 3.0),
+    "exponential": (8.0, 2.0),
+    "poisson": (6.0, 2.0),
+    "normal": (1.0, 2.0),
+    "normal-unknown-variance": (0.5, 2.0, 5.0, 4.0),
+}
+RECORDS = {
+    "binomial": [0, 1, 1, 0, 1, 1],
+    "multinomial": np.eye(3)[[0, 1, 1, 2, 1, 1]],
+    "exponential": [0.3, 0.1, 2.9, 1.13, 0.2, 0.7],
+    "poisson": [0, 4, 20, 5, 2, 3],
+    "normal": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
+    "normal-unknown-variance": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
+}
+BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
+"""Hyperparameters, records and bounds of each family; some records are outside the bounds."""
+
+PRIOR_DISTRIBUTIONS = {  # of the first component of θ, given hyperparameters
+    "binomial": lambda prior: stats.beta(*prior),
+    "multinomial": lambda prior: stats.beta(prior[0], sum(prior[1:])),
+    "exponential": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "poisson": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "normal": lambda prior: stats.norm(prior[0], math.sqrt(prior[1])),
+}
 OPTIONS = {"gibbs": {}, "gibbs-collapsed": {"jumps": True}, "gibbs-published": {"as_printed": True}}
 
 

@@ -1,7 +1,5 @@
 """Tests of the exact binomial posterior against quadrature, and of the method `marginal` against this posterior."""
 
-import math
-
 import mpmath
 import numpy as np
 import pytest
@@ -99,8 +97,5 @@ def test_error_of_marginal_for_small_noise():
         assert distances.max() < 0.06
 
 
-def test_invalid_arguments_raise():
-    assert_refused(lambda: binomial_mixture((1, 1, 1), 10, 3.0, 1.0), "prior must have 2 numbers")
-    assert_refused(lambda: binomial_mixture((1, 1), 10, math.nan, 1.0), "noisy_statistics must be finite")
-    assert_refused(lambda: binomial_mixture((1, 1), 10, [3.0, 4.0], 1.0), "noisy_statistics must be finite, of shape")
+def test_probabilities_outside_the_unit_interval_are_refused():
     assert_refused(lambda: binomial_mixture((1, 1), 3, 1.0, 1.0).cdf([0.5, 1.5]), r"theta must be in \[0, 1\]")

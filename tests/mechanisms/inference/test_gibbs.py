@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.core.noise import Noise
 from mechanisms.inference.drawn_posterior import sampler
 from mechanisms.inference.gibbs import draw_noise_variance, draw_sums_given_total, draw_truncated_normal
+from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.chains import assert_cdf, batch_means
 from tests.mechanisms.inference.enumeration import binomial_mixture, enumerate_posterior, marginal_cdf
 from tests.mechanisms.inference.laplace import laplace_model, sample_gibbs
-from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
 
@@ -56,17 +58,15 @@ def test_noise_variance_is_inverse_inverse_gaussian(distance, noise_scale):
     draws = noise_variances(np.random.default_rng(1), distance, noise_scale, 20_000)
     assert np.all(draws > 0)
     assert stats.kstest(1 / draws, inverse_variance_distribution(distance, noise_scale).cdf).pvalue > 1e-6
-
-
-def test_noise_variance_test_rejects_wrong_distance():
-    draws = noise_variances(np.random.default_rng(1), 100.0, 1.0, 20_000)
-    assert stats.kstest(1 / draws, inverse_variance_distribution(105.0, 1.0).cdf).pvalue < 1e-6
+    if distance >= 100 * noise_scale:  # the distribution of 1/σ² hardly depends on small distances
+        assert stats.kstest(1 / draws, inverse_variance_distribution(1.05 * distance, noise_scale).cdf).pvalue < 1e-6
 
 
 CUTS = [
     (0.0, 1.0, -1.0, 2.0),
     (0.0, 1.0, 0.1, np.inf),  # centre just outside the region
     (0.0, 1.0, -np.inf, -9.0),  # centre far outside the region
+    (0.0, 1.0, 3.0, np.inf),
     (-1e6, 30.0, 0.0, 50.0),
     (3.0, 5.0, 2.9, 3.3),  # narrow region around the mean
     (3.0, 1.0, 7.0, 7.001),  # narrow region away from the mean
@@ -81,12 +81,9 @@ def test_truncated_normal_has_expected_distribution(mean, std, lower, upper):
     assert np.all((draws >= lower) & (draws <= upper))
     distribution = stats.truncnorm((lower - mean) / std, (upper - mean) / std, mean, std)
     assert stats.kstest(draws, distribution.cdf).pvalue > 1e-6
-
-
-def test_truncated_normal_test_rejects_wrong_std():
-    draws, _ = truncated_normals(np.random.default_rng(2), 0.0, 1.0, 3.0, np.inf, 20_000)
-    distribution = stats.truncnorm(3.0 / 1.05, np.inf, 0.0, 1.05)
-    assert stats.kstest(draws, distribution.cdf).pvalue < 1e-6
+    if not lower < mean < upper and upper - lower > std:  # elsewhere the distribution hardly depends on std
+        wrong = stats.truncnorm((lower - mean) / std / 1.05, (upper - mean) / std / 1.05, mean, 1.05 * std)
+        assert stats.kstest(draws, wrong.cdf).pvalue < 1e-6
 
 
 def test_truncated_normal_with_zero_std_and_nan_mean():
@@ -100,7 +97,7 @@ def test_truncated_normal_with_zero_std_and_nan_mean():
 @pytest.mark.slow
 def test_sums_given_total_have_multinomial_covariance():
     n, theta = 50.0, np.array([0.2, 0.3, 0.5])
-    draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 100_000)
+    draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 50_000)
     assert np.allclose(draws.sum(axis=1), n, rtol=1e-14)
     exact = n * (np.diag(theta) - np.outer(theta, theta))
     centred = draws - n * theta
@@ -189,18 +186,6 @@ def test_binomial_chain_has_expected_stationary_moments():
     assert_rejects(assert_mean_within, batch_means(draws), exact.mean())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("prior", "n", "noise_scale"), [((10.0, 10.0), 200, 1e6), ((3.0, 4.0, 6.0), 200, 1e6)])
-def test_large_noise_gives_prior_mean_and_variance(prior, n, noise_scale):
-    family = "binomial" if len(prior) == 2 else "multinomial"
-    noisy = [n / 3.0] * (1 if family == "binomial" else len(prior))
-    draws = sample_gibbs(np.random.default_rng(7), family, prior, n, noisy, noise_scale, n_draws=100_000)
-    first = draws if family == "binomial" else draws[..., 0]
-    distribution = stats.beta(prior[0], sum(prior[1:]))
-    assert_mean_within(batch_means(first), distribution.mean())
-    assert_mean_within(batch_means((first - distribution.mean()) ** 2), distribution.var())
-
-
 @pytest.mark.parametrize(("n", "noisy", "noise_scale"), [(100, 38.0, 10.0), (1000, 640.0, 100.0), (100_000, 3e4, 10.0)])
 def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
     draws = sample_gibbs(np.random.default_rng(8), "binomial", (10, 10), n, [noisy], noise_scale, n_draws=50_000)
@@ -220,16 +205,6 @@ def test_binomial_mean_near_zero_does_not_converge_to_the_posterior_mean(n):
 
 
 @pytest.mark.slow
-def test_two_categories_equal_binomial_with_half_the_noise():
-    """The posterior given y and n − y with noise scale b equals the binomial posterior given y with scale b/2."""
-    draws = sample_gibbs(
-        np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
-    )
-    assert np.allclose(draws.sum(axis=-1), 1)
-    assert_cdf(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
-
-
-@pytest.mark.slow
 def test_three_categories_agree_with_enumeration():
     prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
     log_likelihood = -np.abs(noisy[:, None] - np.arange(n + 1)) / noise_scale
@@ -239,11 +214,13 @@ def test_three_categories_agree_with_enumeration():
         assert_cdf(draws[..., j], lambda x, j=j: marginal_cdf(prior, n, counts, weights, j, x), 0.003)
 
 
+EXACT_NOISES = ("laplace", "gaussian")
 EXTREMES = [
     ("binomial", (0.001, 0.001), 1, [-1e6], 1e-3),
     ("binomial", (0.001, 0.001), 100_000, [2e5], 100.0),
     ("binomial", (1e-6, 50.0), 10, [1e9], 100.0),
     ("binomial", (10, 10), 100_000, [0.0], 1e-9),
+    ("binomial", (10, 10), 10**9, [0.0], 1e-9),
     ("multinomial", (0.001,) * 20, 100_000, [-1e5] * 20, 20.0),
     ("multinomial", (5.0,) * 20, 1, [1e4] * 20, 20.0),
     ("multinomial", (0.001, 5.0), 1000, [3e3, 4e3], 1e-6),
@@ -251,9 +228,14 @@ EXTREMES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [("gibbs", "laplace"), *(pytest.param("gibbs-exact", noise, marks=pytest.mark.slow) for noise in EXACT_NOISES)],
+)
 @pytest.mark.parametrize(("family", "prior", "n", "noisy", "noise_scale"), EXTREMES)
-def test_extreme_inputs_give_valid_parameters(family, prior, n, noisy, noise_scale):
-    draws = sample_gibbs(np.random.default_rng(11), family, prior, n, noisy, noise_scale, n_burn_in=0, n_draws=2000)
+def test_extreme_inputs_give_valid_parameters(family, prior, n, noisy, noise_scale, name, noise):
+    model, fit = ReleaseModel(family, n, Noise(noise, noise_scale)), INFERENCE_METHODS[name].fit
+    draws = fit(np.random.default_rng(11), model, prior, noisy, n_burn_in=0, n_draws=2000).draws
     assert np.all((draws >= 0) & (draws <= 1))
     if family == "multinomial":
         assert np.allclose(draws.sum(axis=-1), 1, rtol=1e-12)
@@ -263,22 +245,6 @@ def test_starts_of_chains_are_dispersed():
     run, rng = {"n_burn_in": 0, "n_draws": 1, "n_chains": 400}, np.random.default_rng(1)
     first = sample_gibbs(rng, "binomial", (2, 2), 10**5, [3e4], 1000.0, **run)[:, 0]
     assert 0.5 < first.std() / stats.beta(2, 2).std() < 1.1
-
-
-ALLOWED = {"prior": (1, 1), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1.0, "n_burn_in": 0, "n_draws": 2}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
-        ({"noisy_statistics": [3.0, 7.0]}, r"noisy_statistics must be finite, of shape \(1,\)"),
-        ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
-        ({"noise_scale": 1e200}, r"at iteration 0 with .*scale=1e\+200"),
-    ],
-)
-def test_invalid_arguments_raise(change, message):
-    assert_refused(lambda: sample_gibbs(np.random.default_rng(1), "binomial", **{**ALLOWED, **change}), message)
 
 
 def test_index_of_failed_iteration_counts_all_chains():

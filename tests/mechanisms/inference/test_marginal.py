@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.marginal import log_normal_laplace
-from tests.mechanisms.inference.laplace import draw_sums, marginal_posterior
+from tests.mechanisms.inference.laplace import PRIOR_DISTRIBUTIONS, draw_sums, marginal_posterior
 from tests.mechanisms.refusals import assert_refused
 
 CASES = {
@@ -45,9 +45,10 @@ def test_likelihood_equals_the_convolution(d, variance, noise_scale):
         if variance <= 4 and noise_scale > 0.1:
             spread = mpmath.sqrt(v)
             points = sorted({k * spread for k in range(-14, 15)} | ({d_} if abs(d_) < 14 * spread else set()))
-            convolution = mpmath.quad(
-                lambda x: mpmath.npdf(x, 0, spread) * mpmath.exp(-abs(d_ - x) / b) / (2 * b), points
-            )
+            with mpmath.workdps(20):
+                convolution = mpmath.quad(
+                    lambda x: mpmath.npdf(x, 0, spread) * mpmath.exp(-abs(d_ - x) / b) / (2 * b), points
+                )
             assert abs(mpmath.log(convolution) - exact) < 1e-12
         exact = float(exact)
     assert log_normal_laplace(d, variance, noise_scale) == pytest.approx(exact, rel=1e-13, abs=1e-12)
@@ -74,17 +75,14 @@ def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
     theta = edges[:-1, None] + np.diff(edges)[:, None] * (1 + nodes) / 2
     if family == "binomial":
         mean, variance = n * theta, n * theta * (1 - theta)
-        log_prior = stats.beta.logpdf(theta, *prior)
     else:
         q, mu, spread = (moment[..., 1] for moment in FAMILIES[family].region_moments(theta, bounds))
         mean, variance = n * q * mu, n * q * spread + n * q * (1 - q) * mu**2
-        if family == "normal":
-            log_prior = stats.norm.logpdf(theta, prior[0], math.sqrt(prior[1]))
-        else:
-            log_prior = stats.gamma.logpdf(theta, prior[0], scale=1 / prior[1])
     cdfs, means = [], []
     for value in y:
-        log_posterior = log_prior + log_normal_laplace(value - mean, variance, noise_scale)
+        log_posterior = PRIOR_DISTRIBUTIONS[family](prior).logpdf(theta) + log_normal_laplace(
+            value - mean, variance, noise_scale
+        )
         density = np.exp(log_posterior - log_posterior.max()) * np.diff(edges)[:, None]
         mass = density @ weights
         cdfs.append(np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum())
@@ -153,17 +151,15 @@ def test_draws_invert_the_distribution_function(family):
     assert np.all(np.diff(posterior.grid.points, axis=1) >= 0)
 
 
-def test_large_noise_gives_the_prior():
-    for family, distribution in (
-        ("binomial", stats.beta(10, 10)),
-        ("exponential", stats.gamma(3, scale=1 / 3)),
-        ("poisson", stats.gamma(8, scale=1 / 2)),
-        ("normal", stats.norm(0, 2)),
-    ):
-        prior, bounds, _ = CASES[family]
-        posterior = marginal_posterior(family, prior, 10, [0.0], 1e12, bounds)
-        theta = distribution.ppf([[1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]])
-        np.testing.assert_allclose(posterior.cdf(theta), distribution.cdf(theta), atol=3e-7)
+@pytest.mark.parametrize("family", CASES)
+def test_large_noise_gives_the_prior(family):
+    prior, bounds, _ = CASES[family]
+    posterior, distribution = (
+        marginal_posterior(family, prior, 10, [0.0], 1e12, bounds),
+        PRIOR_DISTRIBUTIONS[family](prior),
+    )
+    theta = distribution.ppf([[1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]])
+    np.testing.assert_allclose(posterior.cdf(theta), distribution.cdf(theta), atol=3e-7)
 
 
 def test_small_noise_gives_the_normal_approximation():
@@ -212,10 +208,6 @@ def test_posterior_is_calibrated_with_public_bounds():
         (("multinomial", (1, 1, 1), 10, [3.0], 1.0), "family must be one of"),
         (("binomial", (1, 0.05), 10, [3.0], 1.0), "prior must have shapes >= 0.1"),
         (("binomial", (1, 1), 10, [], 1.0), "noisy_statistics must be finite"),
-        (("binomial", (1, 1), 10, [math.inf], 1.0), "noisy_statistics must be finite"),
-        (("binomial", (1, 1), 10, [[3.0, 4.0]], 1.0), "noisy_statistics must be finite"),
-        (("binomial", (1, 1), 10, [3.0], 1.0, (0, 1)), "bounds must be None"),
-        (("exponential", (1, 1), 10, [3.0], 1.0), "bounds must be two numbers"),
         (("exponential", (1, 1), 10, [3.0], 1.0, (2, 1)), "lower < upper"),
     ],
 )

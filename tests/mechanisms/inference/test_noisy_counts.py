@@ -269,6 +269,8 @@ def test_noise_of_add_or_remove_has_half_the_scale_of_replacement():
     assert given.guarantee == Guarantee(1.0)
     assert "laplace(2)" in repr(removed)
     assert "laplace(4)" in repr(replaced)
+    k_norm = posterior_from_release([41.0, 37.0, 22.0], "multinomial", epsilon=0.5, noise="k-norm", **options)
+    assert "k-norm(4)" in repr(k_norm)
     rate = posterior_from_release(21.4, "poisson", (1, 1), exposure=53.4, epsilon=0.5)
     assert "laplace(2)" in repr(rate)
 
@@ -458,3 +460,9 @@ def test_invalid_counts_are_refused_in_one_line(message, changes):
     arguments = {"family": "multinomial", "y": [4.0, 5.0, 2.0], "noise": GAUSS, "n": 11, "prior": ALPHA, **changes}
     prior = arguments.pop("prior")
     assert_refused(lambda: NoisyCounts(**arguments).posterior(prior), message)
+
+
+def test_counts_of_which_none_is_published_have_the_prior():
+    posterior = NoisyCounts("multinomial", [np.nan] * 3, LAPLACE, 11).posterior(ALPHA)
+    np.testing.assert_allclose(posterior.mean(), ALPHA / ALPHA.sum())
+    assert posterior.guarantee is None

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from mechanisms.inference.one_posterior_sample import EDGE, N_DRAWS, OnePosteriorSampling
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within
 
@@ -82,10 +83,12 @@ def test_tempered_parameters_follow_definition():
         ("ops-likelihood", (10, 10), 10, 0.01, 10),
         ("ops-likelihood", (0.2, 0.3), 20, 20.0, 0),
         ("ops", (10, 10), 100_000, 1e6, 9_990),
-        pytest.param("ops", (10, 10), 100_000, 1.0, 0, marks=pytest.mark.slow),
-        pytest.param("ops-likelihood", (10, 10), 100_000, 1e6, 50_000, marks=pytest.mark.slow),
-        pytest.param("ops-likelihood", (10, 10), 100_000, 1e6, 0, marks=pytest.mark.slow),
-        pytest.param("ops", (1, 1), 100_000, 1e6, 100_000, marks=pytest.mark.slow),
+        *exhaustive(
+            ("ops", (10, 10), 100_000, 1.0, 0),
+            ("ops-likelihood", (10, 10), 100_000, 1e6, 50_000),
+            ("ops-likelihood", (10, 10), 100_000, 1e6, 0),
+            ("ops", (1, 1), 100_000, 1e6, 100_000),
+        ),
     ],
 )
 def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):

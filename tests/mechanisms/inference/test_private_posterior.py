@@ -20,30 +20,16 @@ from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import MODELS
 from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.inference.enumeration import binomial_mixture
+from tests.mechanisms.inference.laplace import PRIORS, RECORDS
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_mean_within, assert_rejects
 
-PRIORS = {
-    "binomial": (2.0, 3.0),
-    "multinomial": (1.0, 2.0, 3.0),
-    "exponential": (8.0, 4.0),
-    "poisson": (6.0, 2.0),
-    "normal": (1.0, 2.0),
-    "normal-unknown-variance": (0.5, 2.0, 5.0, 4.0),
-}
 BOUNDS = {
     "exponential": (0.05, 1.5),
     "poisson": (1.0, 6.0),
     "normal": (-2.0, 3.0),
     "normal-unknown-variance": (-1.0, 2.0),
-}
-RECORDS = {
-    "binomial": [0, 1, 1, 0, 1, 1],
-    "multinomial": np.eye(3)[[0, 1, 1, 2, 1, 1]],
-    "exponential": [0.7, 0.1, 2.9, 1.13, 0.2, 0.3],
-    "poisson": [3, 4, 20, 5, 2, 0],
-    "normal": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
-    "normal-unknown-variance": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
 }
 BOUNDED = [(name, "drop") for name in PRIORS] + [(name, "clamp") for name in BOUNDS]
 VARIANCES = {"normal": {"variance": 1.0}}
@@ -120,17 +106,6 @@ def test_binomial_posterior_equals_the_mixture(noise, y):
         np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "k-norm"])
-def test_multinomial_posterior_equals_enumeration(noise):
-    alpha, n, y = np.array(PRIORS["multinomial"]), 5, np.array([4.0, 2.0, -1.0])
-    found = posterior_from_release(y, "multinomial", alpha, n=n, epsilon=0.8, noise=noise)
-    counts = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
-    log_weight = [stats.dirichlet_multinomial(alpha, n).logpmf(c) - np.abs(y - c).sum() * 0.8 / 2 for c in counts]
-    weights = np.exp(log_weight) / np.sum(np.exp(log_weight))
-    np.testing.assert_allclose(found.mean(), weights @ (alpha + counts) / (alpha.sum() + n), rtol=1e-9)
-    assert found.quantile([0.1, 0.9]).shape == (2, 3)
-
-
 def coverage(name, outside, epsilon, assumed_epsilon, trials=100):
     """Return, for θ drawn from the prior, 1.0 if the 80 % interval contains the first component of θ, else 0.0."""
     rng, n, prior = np.random.default_rng(3), 6, PRIORS[name]
@@ -149,12 +124,9 @@ def coverage(name, outside, epsilon, assumed_epsilon, trials=100):
 
 COVERED = [  # records outside the bounds of each family are dropped or clamped
     ("binomial", "drop"),
-    ("multinomial", "drop"),
     ("poisson", "drop"),
-    ("normal", "clamp"),
-    pytest.param("exponential", "clamp", marks=pytest.mark.exhaustive),
-    pytest.param("normal-unknown-variance", "drop", marks=pytest.mark.exhaustive),
-    pytest.param("normal-unknown-variance", "clamp", marks=pytest.mark.exhaustive),
+    *exhaustive(("multinomial", "drop"), ("normal", "clamp"), ("exponential", "clamp")),
+    *exhaustive(("normal-unknown-variance", "drop"), ("normal-unknown-variance", "clamp")),
 ]
 
 
@@ -174,6 +146,7 @@ def test_intervals_that_ignore_the_noise_do_not_cover(name, outside):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # the gate has the coverage of simulated releases, and the noise of real ones
 def test_intervals_of_real_releases_cover_the_parameter():
     rng, covered = np.random.default_rng(4), []
     for theta in rng.gamma(6.0, size=100) / 2.0:
@@ -308,40 +281,17 @@ def test_known_variance_changes_units_only(epsilon):
         )
 
 
-def test_normal_family_needs_its_variance():
-    for call in (
-        lambda: private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1)),
-        lambda: posterior_from_release(1.0, "normal", (0, 1), n=9, epsilon=1.0, bounds=(0, 1)),
-    ):
-        assert_refused(call, r"variance must be .* got None; pass it, or use normal-unknown-var")
-    with pytest.raises(ValueError, match="variance must be a finite number > 0"):
-        private_posterior(INCOMES, "normal", (0, 1), 1.0, bounds=(0, 1), variance=0.0)
-    for variance in (1e-300, 1e300):
-        with pytest.raises(ValueError, match=r"variance must be that of a record, in the squared unit of the bounds"):
-            private_posterior(INCOMES, "normal", (0, 1e8), 1.0, bounds=(0, 2e5), variance=variance)
-    assert_refused(lambda: infer_incomes(variance=2.0), "variance must be 1 for the normal-unknown-variance family")
-
-
 @pytest.mark.slow
-def test_inference_of_unknown_variance_does_not_depend_on_units():
+@pytest.mark.parametrize(
+    ("factor", "shift"),
+    [(1e11, -1e16), *exhaustive((1e-7, 0), (1, -1e5))],
+)
+def test_inference_of_unknown_variance_does_not_depend_on_units(factor, shift):
     """Amounts in euro and in billions of cents give the same release, and posteriors in their units."""
-    euro = infer_incomes()
-    for factor, shift in ((1e-7, 0.0), (1e11, 0.0), (1.0, -1e5)):
-        other = infer_incomes(INCOMES * factor + shift, bounds=(shift, 2e5 * factor + shift))
-        np.testing.assert_allclose(other.release, euro.release, rtol=1e-9)
-        low, high = euro.interval()
-        np.testing.assert_allclose(other.interval()[0], [factor * low[0] + shift, factor**2 * low[1]], rtol=1e-6)
-        np.testing.assert_allclose(other.interval()[1], [factor * high[0] + shift, factor**2 * high[1]], rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_default_prior_is_that_of_the_documentation():
-    np.testing.assert_array_equal(
-        infer_incomes().interval(), infer_incomes(prior=(1e5, 1e5, 1.0, 1e5 / 3, 2.0)).interval()
-    )
-    with pytest.raises(ValueError, match=r"prior \(shape, rate\) must be given for the exponential family, got None"):
-        private_posterior([1.0], "exponential", epsilon=1.0, bounds=(0, 1))
-    assert_refused(lambda: infer_incomes(epsilon=None), "epsilon must be a finite number > 0, got None")
+    euro, other = infer_incomes(), infer_incomes(INCOMES * factor + shift, bounds=(shift, 2e5 * factor + shift))
+    np.testing.assert_allclose(other.release, euro.release, rtol=1e-9)
+    for one, end in zip(other.interval(), euro.interval(), strict=True):
+        np.testing.assert_allclose(one, [factor * end[0] + shift, factor**2 * end[1]], rtol=1e-6)
 
 
 def covered_mean(trials, **changes):
@@ -401,6 +351,8 @@ def test_percentages_that_are_passed_as_proportions_are_warned_about(recwarn):
 
 UNKNOWN = {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1), "bounds": (0, 1), "y": [3.0, 2.0]}
 KNOWN = {"family": "normal", "variance": 1}
+NO_VARIANCE = r"variance must be .* got None; pass it, or use normal-unknown-var"
+UNIT = r"variance must be that of a record, in the squared unit of the bounds"
 RECORD = {"family": "normal-unknown-variance", "prior": None, "bounds": (0, 1), "records": [0.5]}
 
 
@@ -409,35 +361,19 @@ def release(**changes):
     return posterior_from_release(**arguments)
 
 
-def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
-    """The posterior of a mean restricted to the bounds is that of the unrestricted prior, conditioned on them."""
-    arguments = {"family": "normal", "variance": 1, "prior": (1.0, 9.0), "bounds": (0.0, 3.0), "outside": "clamp"}
-    free = posterior_from_release(2.0, n=10, epsilon=0.5, **arguments)
-    within = posterior_from_release(2.0, n=10, epsilon=0.5, parameter_range=(0.0, 3.0), **arguments)
-    points = np.linspace(0.0, 3.0, 7)
-    low, high = free.cdf([0.0, 3.0])
-    np.testing.assert_allclose(within.cdf(points), (free.cdf(points) - low) / (high - low), atol=1e-3)
-    assert high - low < 0.9
-
-
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
         ("noise must be one of laplace, geometric, k-norm with epsilon, got 'gaussian'; pass", {"noise": "gaussian"}),
         ("prior must have 2 numbers", {"prior": "flat"}),
-        ("bounds must be None", {"bounds": (0, 1)}),
         ("bounds must be two numbers", {"family": "poisson"}),
-        ("bounds must be integers", {"family": "poisson", "bounds": (0, 1.5)}),
-        ("lower bound must be >= 0", {"family": "exponential", "bounds": (-1, 1)}),
-        ("noise must be laplace or", {**KNOWN, "bounds": (0, 1), "noise": "geometric"}),
-        ("family must be multinomial for k-norm noise", {"noise": "k-norm"}),
-        ("outside must be drop or clamp", {"outside": "ignore"}),
         ("noisy_statistics must be finite, of shape", {"y": [1.0, 2.0]}),
         ("noisy_statistics must be finite", {"y": np.nan}),
         ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
         ("y must be an array of real numbers", {"y": "12"}),
         ("rng must be a numpy Generator for the sampler data-augmentation, got None; use default_rng", UNKNOWN),
         ("n must be at most 100,000 for draws of records", {**UNKNOWN, "n": 10**6}),
+        (NO_VARIANCE, {"family": "normal", "bounds": (0, 1)}),
     ],
 )
 def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes):
@@ -474,6 +410,15 @@ def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes
         ("must be finite and > 0", {"prior": (10**400, 1)}),
         ("bounds must be finite", {"family": "poisson", "bounds": (0, 10**400)}),
         ("parameter_range must be None", {"parameter_range": (0, 1)}),
+        (NO_VARIANCE, {**KNOWN, "bounds": (0, 1), "variance": None}),
+        ("variance must be a finite number > 0", {**KNOWN, "bounds": (0, 1), "variance": 0.0}),
+        *((UNIT, {**KNOWN, "prior": (0, 1e8), "bounds": (0, 2e5), "variance": each}) for each in (1e-300, 1e300)),
+        ("variance must be 1 for the normal-unknown-variance family", {**RECORD, "variance": 2.0}),
+        (
+            r"prior \(shape, rate\) must be given for the exponential family, got None",
+            {"family": "exponential", "prior": None, "bounds": (0, 1)},
+        ),
+        ("epsilon must be a finite number > 0, got None", {"epsilon": None}),
         (
             "parameter_range must have a prior probability >= 0.001",
             {**KNOWN, "prior": (0, 1), "bounds": (7, 9), "parameter_range": (7, 9)},
@@ -540,7 +485,10 @@ def test_monte_carlo_error_grows_with_autocorrelation():
     for i in range(5_000):
         value = 0.9 * value + np.sqrt(1 - 0.81) * rng.normal(size=4)
         draws[:, i] = value
-    assert DrawnPosterior(draws).mcse() == pytest.approx(np.sqrt(19 / draws.size), rel=0.2)
+    error = DrawnPosterior(draws).mcse()
+    assert error == pytest.approx(np.sqrt(19 / draws.size), rel=0.2)
+    units = np.array([1.0, 2.0**-50, 2.0**-500])  # draws within 1e-15 were taken as independent
+    np.testing.assert_array_equal(DrawnPosterior(draws[..., None] * units).mcse(), error * units)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -588,5 +536,5 @@ def test_import_of_mechanisms_does_not_import_plots():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_prior_draws_cover_every_family():
+def test_examples_cover_every_family():
     assert set(PRIORS) == set(MODELS)

@@ -10,7 +10,7 @@ import pytest
 from mechanisms import publish_bounds
 from mechanisms.inference import publish_bounds as module
 from mechanisms.inference.publish_bounds import EDGES, choose_bounds, count_bins
-from tests.mechanisms.refusals import assert_refused
+from tests.mechanisms.marks import REPEATED
 from tests.statistical import assert_mean_within
 
 GRID = np.array([-2.0, -1.0, 0.0, 1.0])
@@ -71,7 +71,7 @@ def test_bins_cover_the_line_and_contain_their_lower_ends():
 
 
 @pytest.mark.parametrize(
-    ("is_exact", "n_draws", "factor"), [(False, 2_500, 0.95), pytest.param(True, 800, 0.9, marks=pytest.mark.slow)]
+    ("is_exact", "n_draws", "factor"), [(False, 2_500, 0.95), pytest.param(True, 800, 0.9, marks=REPEATED)]
 )
 def test_frequency_of_bounds_equals_the_exact_probability(is_exact, n_draws, factor):
     """All records are in [2, 4): other bounds need an empty neighbour of at least t(0.05), or an empty bin of t(p)."""
@@ -89,27 +89,3 @@ def test_bounds_contain_most_records_and_none_is_found_without_a_full_bin():
         low, high = publish_bounds(records, 0.5, rehearsal_seed=1)
         assert np.mean((records < low) | (records > high)) < 0.01
     assert publish_bounds(2.0 ** np.arange(-29, 50).repeat(2), 0.75, rehearsal_seed=1) is None
-
-
-def test_hook_is_called_before_the_noise_and_its_exception_prevents_the_release(monkeypatch):
-    monkeypatch.setattr("mechanisms.release.ExactNoise.laplace", None)  # a call would fail with TypeError
-
-    def refuse():
-        raise RuntimeError("exhausted")
-
-    with pytest.raises(RuntimeError, match="exhausted"):
-        publish_bounds(np.ones(1000), 1.0, before_release=refuse)
-    assert publish_bounds(np.ones(1000), 1.0, rehearsal_seed=1, before_release=refuse) == (1.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("records", "epsilon", "message"),
-    [
-        (np.ones(100), 1.0, r"epsilon of the bounds must be at least about 1\.2 for 100 records, got 1"),
-        (np.ones(100), 0.0, "epsilon must be"),
-        ([], 1.0, "data must have shape"),
-        (np.append(np.full(200, 48151.62342), np.nan), 1.0, "data must be finite numbers"),
-    ],
-)
-def test_invalid_arguments_are_refused_without_private_values(records, epsilon, message):
-    assert "48151" not in assert_refused(lambda: publish_bounds(records, epsilon), message)

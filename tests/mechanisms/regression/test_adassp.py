@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mechanisms.core.conversions import concentrated_epsilon
 from mechanisms.regression.adassp import AdaSSP
 from tests.mechanisms.regression.scaled_records import gram_from, records_of
 
@@ -22,14 +21,6 @@ def test_penalty_raises_the_smallest_eigenvalue():
     bound = np.sqrt(2 * np.log(8 / 0.05)) * method.stds[1]
     np.testing.assert_allclose(strong[:2], np.linalg.solve(release.xx[0], release.xy[0]))
     np.testing.assert_allclose(weak[:2], np.linalg.solve(release.xx[0] + bound * np.eye(2), release.xy[0]))
-
-
-@pytest.mark.slow
-def test_three_releases_compose_to_the_guarantee():
-    method = AdaSSP.calibrated(3, 1.0, 1e-6)
-    sensitivities = np.array([3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)])
-    assert (sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.guarantee.rho)
-    assert 0.999 < concentrated_epsilon(method.guarantee.rho, 1e-6) <= 1.0
 
 
 def changes(rng, size, q):

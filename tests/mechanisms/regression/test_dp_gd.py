@@ -38,11 +38,15 @@ def test_clipped_sums_equal_those_of_numpy():
 
 
 @pytest.mark.slow
-def test_releases_compose_to_the_guarantee():
-    """The parts of ρ of 10 gradients, XᵀX and the squares add up, and ρ is the largest that (ε, δ) allows."""
-    method = NoisyDescent.calibrated(3, 1.0, 1e-6)
-    sensitivities = np.array([3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0])
-    assert (np.array([1, _STEPS, 1]) * sensitivities**2 / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
+@pytest.mark.parametrize("kind", [NoisyDescent, AdaSSP])
+def test_releases_compose_to_the_guarantee(kind):
+    """The parts of ρ add up, and ρ is the largest that (ε, δ) allows."""
+    method = kind.calibrated(3, 1.0, 1e-6)
+    if kind is AdaSSP:
+        sensitivities, times = [3.0, 3.0 * np.sqrt(2.0), 2.0 * np.sqrt(3.0)], [1, 1, 1]
+    else:  # XᵀX, ten gradients and the squares
+        sensitivities, times = [3.0 * np.sqrt(2.0), 2.0 * method.clip, 1.0], [1, _STEPS, 1]
+    assert (np.array(times) * np.square(sensitivities) / (2 * method.stds**2)).sum() == pytest.approx(method.rho)
     assert method.guarantee.rho == method.rho
     assert 0.999 < concentrated_epsilon(method.rho, 1e-6) <= 1.0
 
@@ -67,7 +71,7 @@ def test_losses_are_exact_on_a_grid_of_records():
 def test_noise_has_its_variance():
     """Averaged iterates near the minimum have the covariance of averaged independent noise."""
     rng, method = np.random.default_rng(1), NoisyDescent(2, 1.0, 1e-6)
-    u = records_of(rng, n=40_000)
+    u = records_of(rng, n=20_000)
     theta, _, inverse = least_squares(u)
     drawn = [method.release(rng, u) for _ in range(400)]
     gaps = np.array([each.theta[0] for each in drawn]) - theta
@@ -96,7 +100,8 @@ def test_intervals_cover(kind, epsilon, data_of):
     """The fit and 200 replicates may cost 0.02 of the nominal coverage; a tenth of the noise costs more."""
     method, error = kind.calibrated(2, epsilon, 1e-6), np.sqrt(0.95 * 0.05 / 150)
     assert (coverage(method, method, data_of) > 0.93 - 5 * error).all()
-    assert (coverage(method, replace(method, rho=100 * method.rho), data_of)[1:] < 0.93 - 5 * error).all()
+    control = coverage(method, replace(method, rho=100 * method.rho), data_of, n_trials=50)
+    assert (control[1:] < 0.93 - 5 * error).all()
 
 
 @pytest.mark.parametrize("kind", [AdaSSP, BinnedRegression, NoisyDescent])

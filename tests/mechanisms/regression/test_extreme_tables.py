@@ -17,6 +17,7 @@ from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition
 from mechanisms.regression.posterior import POSTERIOR_RANGE, coefficient_posterior
 from mechanisms.regression.statistics import LARGEST_NUMBER, RegressionStatistics, row_moments
 from mechanisms.release import ExactNoise
+from tests.mechanisms.marks import exhaustive
 
 SUBSTITUTE = (0.25, 2.0)
 SIZES = [5e-324, 1e-310, 1e-300, 1e-161, 1e-70, 1.0, 1e22, 2.0**63, 1e70, 1e140, 1.7e308]
@@ -148,6 +149,9 @@ def check_pair(rng, monkeypatch, name):
         inputs, release = [(posterior.cdf(CUTOFFS),) for posterior in posteriors], publish.publish_probabilities
     for first, second in zip(*inputs, strict=True):
         assert_one_changes(first, second)
+    measures = [(posterior.mean(), posterior.std()) for posterior in posteriors]
+    for first, second in zip(*measures, strict=True):
+        assert_one_changes(first, second)
     noises = [RecordedNoise(end) for _ in inputs]
     for noise, arrays in zip(noises, inputs, strict=True):
         noise.record(monkeypatch)
@@ -159,18 +163,14 @@ def check_pair(rng, monkeypatch, name):
             assert_one_changes(first, second)
 
 
-def check_pairs(seed, n_pairs, monkeypatch, name):
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("n_pairs", [50, *exhaustive(2000)])
+@pytest.mark.parametrize("name", PRIORS)
+def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name, n_pairs):
+    rng = np.random.default_rng(2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(n_pairs):
             check_pair(rng, monkeypatch, name)
-
-
-@pytest.mark.parametrize("n_pairs", [50, pytest.param(2000, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("name", PRIORS)
-def test_neighbouring_extreme_tables_request_the_same_noise(monkeypatch, name, n_pairs):
-    check_pairs(2, n_pairs, monkeypatch, name)
 
 
 def test_extreme_tables_without_a_substitute_have_invalid_posteriors():

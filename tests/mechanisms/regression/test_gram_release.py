@@ -19,6 +19,7 @@ from mechanisms.regression.gram_release import (
 )
 from mechanisms.regression.k_norm_matrix import draw_k_norm
 from mechanisms.release import CheckedRelease
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.regression.scaled_records import k_norm
 
@@ -74,7 +75,7 @@ def test_no_pair_of_records_exceeds_the_sensitivity(name, p):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["laplace", "k-norm"])
+@pytest.mark.parametrize("name", ["laplace", *exhaustive("k-norm")])
 def test_draws_lose_at_most_epsilon(name):
     """The statistical lower bound at the worst pair is below ε = 1, and above 1 for noise of half the scale."""
     rng, worst = np.random.default_rng(1), np.array([[1.0, 1.0], [-1 / 3, -1 / 3]])

@@ -16,6 +16,7 @@ from mechanisms.regression.gram_samplers import (
     sample_gram,
     simulate_gram,
 )
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.regression.scaled_records import gram_from, k_norm
 
 
@@ -29,57 +30,50 @@ def joint_draw(rng, method, p, n):
     return regression_of(mu, psi), simulate_gram(rng, mu, psi, n)
 
 
-def ranks(method, noise, p, n, n_trials, seed=1, **lengths):
+def ranks(method, noise, p, n, n_trials, of_records=False, **lengths):
     """Return the posterior quantiles of the true parameters, or of those of the records, shape (n_trials, p + 1)."""
-    rng, pits = np.random.default_rng(seed), []
+    rng, pits = np.random.default_rng(1), []
     lengths = {"n_chains": 1, "n_burn_in": 200, "n_draws": 100, **lengths}
-    noise_of = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
+    if not isinstance(noise, GramNoise):
+        noise = calibrated_gram_noise(noise, p, 1.0, 1e-6 if noise == "gaussian" else None)
     for _ in range(n_trials):
         truth, gram = joint_draw(rng, method, p, n)
-        if method == "normal-covariates-records":
+        if of_records or method == "normal-covariates-records":
             mean = gram[0, 1:] / n
             truth = regression_of(mean, gram[1:, 1:] / n - np.outer(mean, mean))
-        release = release_gram(rng, gram, noise_of)
-        draws = sample_gram(rng, method, release, **lengths)
+        draws = sample_gram(rng, method, release_gram(rng, gram, noise), **lengths)
         pits.append((draws[..., : p + 1].reshape(-1, p + 1) < truth).mean(axis=0))
     return np.array(pits)
 
 
+EXACT = [name for name, entry in GRAM_METHODS.items() if not entry.is_control]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "noise"),
+    ("method", "noise", "p", "n", "n_trials", "level", "lengths"),
     [
-        ("normal-covariates", "laplace"),
-        ("normal-covariates", "k-norm"),
-        ("noise-aware", "gaussian"),
-        ("data-augmentation", "laplace"),
-        pytest.param("noise-aware", "laplace", marks=pytest.mark.exhaustive),
-        pytest.param("normal-covariates", "gaussian", marks=pytest.mark.exhaustive),
-        pytest.param("data-augmentation", "gaussian", marks=pytest.mark.exhaustive),
+        ("normal-covariates", "laplace", 2, 10, 80, 1e-4, {}),
+        ("noise-aware", "gaussian", 2, 10, 80, 1e-4, {}),
+        ("data-augmentation", "laplace", 2, 10, 80, 1e-4, {}),
+        ("normal-covariates-records", "laplace", 2, 30, 80, 1e-4, {}),  # of the estimates without privacy
+        *exhaustive(
+            ("normal-covariates", "k-norm", 2, 10, 80, 1e-4, {}),
+            ("noise-aware", "laplace", 2, 10, 80, 1e-4, {}),
+            ("normal-covariates", "gaussian", 2, 10, 80, 1e-4, {}),
+            ("data-augmentation", "gaussian", 2, 10, 80, 1e-4, {}),
+            *((method, "laplace", 2, n, 300, 1e-3 / 30, {}) for method in EXACT for n in (10, 100)),
+            ("normal-covariates", "laplace", 6, 1_000, 100, 1e-3 / 7, {"n_draws": 200, "thinning": 100}),
+        ),
     ],
 )
-def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise):
-    for column in ranks(method, noise, 2, 10, 80).T:
-        assert stats.kstest(column, "uniform").pvalue > 1e-4
-
-
-@pytest.mark.parametrize("method", [name for name, entry in GRAM_METHODS.items() if not entry.is_control])
-@pytest.mark.parametrize("n", [10, 100])
-@pytest.mark.exhaustive
-def test_many_quantiles_are_uniform(method, n):
-    for column in ranks(method, "laplace", 2, n, 300, seed=2).T:
-        assert stats.kstest(column, "uniform").pvalue > 1e-3 / 30
+def test_exact_methods_have_uniform_quantiles_in_their_own_model(method, noise, p, n, n_trials, level, lengths):
+    for column in ranks(method, noise, p, n, n_trials, **lengths).T:
+        assert stats.kstest(column, "uniform").pvalue > level
 
 
 @pytest.mark.slow
-def test_regressions_of_the_records_have_uniform_quantiles():
-    """Intervals contain the estimate without privacy at their nominal rate."""
-    for column in ranks("normal-covariates-records", "laplace", 2, 30, 100, seed=3).T:
-        assert stats.kstest(column, "uniform").pvalue > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("p", "n"), [pytest.param(2, 10, marks=pytest.mark.exhaustive), (3, 12)])
+@pytest.mark.parametrize(("p", "n"), [*exhaustive((2, 10)), (3, 12)])
 def test_posterior_without_noise_equals_importance_sampling(p, n):
     """Draws from the conjugate posterior with a flat prior, weighted by the ratio of the priors, are an oracle."""
     rng = np.random.default_rng(p)
@@ -110,9 +104,7 @@ def test_posterior_without_noise_equals_importance_sampling(p, n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", ["normal-covariates", pytest.param("data-augmentation", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize("method", ["normal-covariates", *exhaustive("data-augmentation")])
 def test_chains_of_five_covariates_mix_with_ten_records(method):
     """Weights of conjugate proposals are unbounded there, and their chains had R-hat 1.88."""
     rng = np.random.default_rng(20_263)
@@ -141,20 +133,8 @@ def test_priors_belong_to_methods():
 @pytest.mark.slow
 def test_quantiles_of_true_parameters_are_not_those_of_the_records():
     """Draws of the parameters are too wide for the regression of the records, which the test above would detect."""
-    rng, pits = np.random.default_rng(3), []
-    noise = GramNoise("laplace", 0.01, 2)
-    for _ in range(100):
-        _, gram = joint_draw(rng, "normal-covariates", 2, 30)
-        draws = sample_gram(rng, "normal-covariates", release_gram(rng, gram, noise), None, 1, 200, 100)[0, :, :3]
-        mean = gram[0, 1:] / 30
-        pits.append((draws < regression_of(mean, gram[1:, 1:] / 30 - np.outer(mean, mean))).mean(axis=0))
-    assert min(stats.kstest(column, "uniform").pvalue for column in np.transpose(pits)) < 1e-4
-
-
-@pytest.mark.exhaustive
-def test_quantiles_are_uniform_with_five_covariates():
-    for column in ranks("normal-covariates", "laplace", 6, 1_000, 100, seed=2, n_draws=200, thinning=100).T:
-        assert stats.kstest(column, "uniform").pvalue > 1e-3 / 7
+    pits = ranks("normal-covariates", GramNoise("laplace", 0.01, 2), 2, 30, 60, of_records=True)
+    assert min(stats.kstest(column, "uniform").pvalue for column in pits.T) < 1e-4
 
 
 @pytest.mark.exhaustive

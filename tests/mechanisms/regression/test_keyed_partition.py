@@ -52,12 +52,12 @@ def test_the_largest_table():
 @pytest.mark.slow
 def test_partitions_of_a_few_rows_are_equally_likely():
     divisions = list(combinations(range(4), 2))
-    drawn = Counter(tuple(np.flatnonzero(draw(seed, 4, 2).labels(0, 4) == 0)) for seed in range(600))
+    drawn = Counter(tuple(np.flatnonzero(draw(seed, 4, 2).labels(0, 4) == 0)) for seed in range(240))
     assert set(drawn) <= set(divisions)
     assert_frequencies([drawn[division] for division in divisions], np.full(6, 1 / 6))
 
 
-def joint_counts(n_rounds, n_keys=20_000):
+def joint_counts(n_rounds, n_keys=10_000):
     """Count, over random keys, the subsets of four rows with similar indices that are moved to the upper half."""
     rng = np.random.default_rng(5)
     counts = np.zeros(16)

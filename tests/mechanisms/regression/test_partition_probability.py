@@ -126,12 +126,6 @@ def test_extreme_inputs_give_probabilities(name):
     assert partition_probability(name, 4, 1.0).postprocess([-math.inf, math.inf]).tolist() in ([0.0, 1.0], [1.0, 0.0])
 
 
-def test_noiseless_methods_need_no_generator():
-    for name in PROBABILITY_METHODS:
-        if not PROBABILITY_METHODS[name].has_noise:
-            partition_probability(name, 2, 1.0).release(None, np.full((2, 1), 0.3))
-
-
 def test_invalid_input_raises():
     fisher = partition_probability("fisher", 10, 1.0)
     assert_refused(

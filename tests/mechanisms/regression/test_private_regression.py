@@ -12,6 +12,7 @@ from mechanisms.core.protocols import Posterior
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise
 from mechanisms.regression.private_regression import private_regression, regression_from_release, release_sums
 from mechanisms.release import Rehearsal
+from tests.mechanisms.marks import exhaustive
 from tests.mechanisms.refusals import assert_refused
 
 BOUNDS = {"x": (10.0, 11.0), "y": (0.0, 4.0)}
@@ -71,34 +72,39 @@ def test_real_releases_state_their_guarantee():
     assert np.allclose(again.mean(), found.mean(), atol=0.2 * found.std().max())
 
 
-@pytest.mark.parametrize("n", [3_000, pytest.param(20_000, marks=pytest.mark.exhaustive)])
-@pytest.mark.slow
-def test_wide_ranges_do_not_bias_coefficients(n):
-    """Ages fill 40 % of their range and incomes 25 %, off the centre; slopes of the conjugate prior were too small."""
-    bounds, truth, covered = {"age": (0, 120), "income": (0, 200_000)}, np.array([20_000, 1_000, 3_000**2]), []
-    for trial in range(6):
-        rng = np.random.default_rng([20_261, trial])
-        age = rng.uniform(20, 70, n)
-        income = 20_000 + 1_000 * age + rng.normal(0, 3_000, n)
-        low, high = private_regression(age, income, bounds, 1.0, rehearsal_seed=trial).interval()
-        covered.append((low < truth) & (truth < high))
-    assert (np.sum(covered, axis=0) >= 3).all()  # with probability 1 − 3 × 9e-5 if each is covered with 0.95
+def incomes(rng, n):
+    """Return ages that fill 40 % of their range, and incomes that fill 25 %, off the centre."""
+    age = rng.uniform(20, 70, n)
+    return age, 20_000 + 1_000 * age + rng.normal(0, 3_000, n)
+
+
+def line(rng, n):
+    """Return a feature on a tenth of its range, whose slope is 3.3 in scaled columns, and a response."""
+    x = rng.uniform(0, 1, n)
+    return x, 1 + x + rng.normal(0, 0.2, n)
+
+
+AGES, WIDE = {"age": (0, 120), "income": (0, 200_000)}, {"x": (-0.45, 9.55), "y": (0, 3)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "is_resolved"), [(1_000, False), (20_000, True)])
-def test_a_wide_range_of_a_feature_alone_does_not_bias_its_slope(n, is_resolved):
-    """The slope is 3.3 in scaled columns; a prior of slopes that does not depend on spreads covered 7 of 60."""
-    bounds, truth, covered, resolved = {"x": (-0.45, 9.55), "y": (0, 3)}, np.array([1, 1, 0.04]), [], []
+@pytest.mark.parametrize(
+    ("draw", "bounds", "truth", "n", "is_resolved"),
+    [
+        *exhaustive(*((incomes, AGES, [20_000, 1_000, 3_000**2], n, True) for n in (3_000, 20_000))),
+        *exhaustive((line, WIDE, [1, 1, 0.04], 1_000, False)),
+        (line, WIDE, [1, 1, 0.04], 20_000, True),
+    ],
+)
+def test_wide_ranges_do_not_bias_coefficients(draw, bounds, truth, n, is_resolved):
+    """Slopes of the conjugate prior were too small, and a prior that does not depend on spreads covered 7 of 60."""
+    covered, resolved = [], []
     for trial in range(6):
-        rng = np.random.default_rng([20_262, trial])
-        x = rng.uniform(0, 1, n)
-        y = 1 + x + rng.normal(0, 0.2, n)
-        found = private_regression(x, y, bounds, 1.0, rehearsal_seed=trial)
+        found = private_regression(*draw(np.random.default_rng([20_261, trial]), n), bounds, 1.0, rehearsal_seed=trial)
         low, high = found.interval()
         covered.append((low < truth) & (truth < high))
         resolved.append(not found.unresolved_features)
-    assert (np.sum(covered, axis=0) >= 3).all()  # with probability 0.02 if covered 7 of 60 times
+    assert (np.sum(covered, axis=0) >= 3).all()  # with probability 1 − 3 × 9e-5 at 0.95, 0.02 if covered 7 of 60 times
     assert np.mean(resolved) > 0.5 if is_resolved else np.mean(resolved) < 0.5
 
 
@@ -142,7 +148,7 @@ def test_constant_columns_have_wide_intervals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [24, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("n", [24, *exhaustive(200)])
 def test_few_records_with_zeros_and_ones_have_the_right_slope(n):
     rng = np.random.default_rng(1)
     treated = np.arange(n) % 2.0

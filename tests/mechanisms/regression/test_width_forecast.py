@@ -9,6 +9,7 @@ from mechanisms.regression import width_forecast
 from mechanisms.regression.gram_release import PublicBox, calibrated_gram_noise, gram_sums, release_gram
 from mechanisms.regression.gram_samplers import sample_gram
 from mechanisms.regression.width_forecast import forecast_widths, require_support, unknown_width
+from tests.mechanisms.marks import exhaustive
 
 AGE_INCOME = PublicBox.of({"age": (18, 90), "income": (0, 200_000)})
 INDICATOR = PublicBox.of({"smoker": (0, 1), "income": (0, 200_000)})
@@ -62,7 +63,10 @@ def columns_with_correlation(n, d, correlation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("d", "n"), [(2, 20_000), (3, 20_000), pytest.param(5, 100_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    ("d", "n"),
+    [(3, 20_000), *exhaustive((2, 20_000), (5, 100_000))],
+)
 @pytest.mark.parametrize("correlation", [0.0, 0.8])
 def test_widths_of_correlated_features_are_in_the_range_of_the_forecast(d, n, correlation):
     names = "abcde"[:d]
@@ -80,24 +84,22 @@ def test_widths_of_correlated_features_are_in_the_range_of_the_forecast(d, n, co
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ages", "intercept", "slope", "guess"),
+    ("ages", "intercept", "slope", "guesses"),
     [
-        pytest.param(
-            (20, 70), 20_000.0, 1_000.0, {"age": (20, 70), "income": (40_000, 90_000)}, marks=pytest.mark.exhaustive
-        ),
-        ((40, 52), 20_000.0, 1_000.0, {"age": (40, 52), "income": (55_000, 80_000)}),  # ranges 8 times too wide
-        ((40, 52), -360_000.0, 10_000.0, {"age": (40, 52), "income": (40_000, 160_000)}),  # that of the feature alone
-        ((40, 52), -360_000.0, 10_000.0, {"age": (40, 52)}),
+        *exhaustive(((20, 70), 20_000.0, 1_000.0, [{"age": (20, 70), "income": (40_000, 90_000)}])),
+        ((40, 52), 20_000.0, 1_000.0, [{"age": (40, 52), "income": (55_000, 80_000)}]),  # ranges 8 times too wide
+        # that of the feature alone
+        ((40, 52), -360_000.0, 10_000.0, [{"age": (40, 52), "income": (40_000, 160_000)}, {"age": (40, 52)}]),
     ],
 )
-def test_widths_of_narrow_columns_are_in_the_range_of_the_forecast(ages, intercept, slope, guess):
+def test_widths_of_narrow_columns_are_in_the_range_of_the_forecast(ages, intercept, slope, guesses):
     """Slopes are large in scaled columns if the feature fills a small part of its range, and the response does not."""
     n, box = 20_000, PublicBox.of({"age": (0, 120), "income": (0, 200_000)})
     noise = calibrated_gram_noise("laplace", 2, 1.0)
     x = np.random.default_rng(1).uniform(*ages, (n, 1))
     widths = realised(box, x, noise, 9, intercept, slope, 3_000.0)
-    for guesses in (guess, {}):
-        assert_in_range(widths, forecast_widths(box, n, noise, guesses))
+    for guess in (*guesses, {}):
+        assert_in_range(widths, forecast_widths(box, n, noise, guess))
 
 
 def test_assumptions_are_stated_with_all_guesses():

@@ -26,6 +26,7 @@ from mechanisms.regression.partition_probability import partition_probability
 from mechanisms.regression.partition_publish import publish_probabilities, publish_quantiles
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.release import CheckedRelease, ExactNoise, Rehearsal
+from tests.mechanisms.inference.laplace import BOUNDS
 from tests.mechanisms.refusals import assert_refused
 
 SECRET = 48151.62342
@@ -157,7 +158,11 @@ def test_rehearsal_enters_nothing_and_calls_no_hook(name, path, events):
         ("counts must be", partial(publish_counts, "k-norm", [48151, 0.5], 1.0)),
         ("the noise scale must be at most 2^52", partial(publish_sums, "binomial", [0, 1], 1e-20)),
         ("data must be finite", partial(publish_bounds, np.append(np.ones(500), np.nan), 1.0)),
-        ("epsilon of the bounds must be", partial(publish_bounds, np.full(20, SECRET), 1.0)),
+        (
+            "bounds must be at least about 1.2 for 100 records, got 1",
+            partial(publish_bounds, np.full(100, SECRET), 1.0),
+        ),
+        ("data must have shape", partial(publish_bounds, [], 1.0)),
         (
             "mechanism must have an exact sampler to release real data, one of geometric, .* got 'smooth'; choose",
             partial(publish_counts, "smooth", [40, 25, 10], 1.0),
@@ -293,8 +298,7 @@ def test_processes_do_not_exceed_the_budget_together(path, forks):
 def test_release_under_add_remove_has_at_most_twice_its_loss_under_replacement(name):
     """The bound is attained by counts of categories."""
     family = mechanisms.FAMILIES[name]
-    bounds = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}.get(name)
-    replaced, added = (family.sensitivity(bounds, relation) for relation in Neighbouring)
+    replaced, added = (family.sensitivity(BOUNDS.get(name), relation) for relation in Neighbouring)
     assert replaced <= 2 * added
     assert (replaced == 2 * added) is (name == "multinomial")
 

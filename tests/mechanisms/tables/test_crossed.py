@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mechanisms.core.noise import EXACT, Noise
-from mechanisms.tables import crossed_posterior, dirichlet_multinomial, negative_binomial, poisson, uniform
+from mechanisms.tables import crossed, crossed_posterior, dirichlet_multinomial, negative_binomial, poisson, uniform
 from tests.mechanisms.refusals import assert_refused
 from tests.mechanisms.tables.test_enumeration import log_weight
 
@@ -51,6 +51,46 @@ def test_crossed_margins_equal_enumeration(prior, n, most):
     assert "\n" not in repr(posterior)
     assert odds.omitted == posterior.omitted
     assert posterior.omitted == 0.0 if n is not None else 1e-12 <= posterior.omitted <= 1e-9
+
+
+def two_way_margins(table, scale):
+    """Return the margins of all pairs of three axes, with little noise."""
+    return [((0, 1), table.sum(axis=2), Noise("laplace", scale)), ((0, 2), table.sum(axis=1), Noise("laplace", scale)),
+            ((1, 2), table.sum(axis=0), Noise("laplace", scale))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("scale", "seed"), [(0.15, 2), (0.3, 2), (0.3, 3)])
+def test_all_two_way_margins_equal_enumeration(scale, seed):
+    """Rectangles change two-way margins: chains stayed in one table, with R-hat 1.000 and standard deviations of 0."""
+    measurements = two_way_margins(np.ones((2, 2, 2)), scale)
+    tables, p = enumerate_crossed((2, 2, 2), measurements, poisson(1.0), None, 3)
+    posterior = crossed_posterior((2, 2, 2), measurements, poisson(1.0), np.random.default_rng(seed))
+    exact = [np.tensordot(p, tables == count, axes=1) for count in range(3)]
+    shares = [posterior.evaluate(lambda x, count=count: (x == count).reshape(len(x), 8)) for count in range(3)]
+    assert all(np.all(np.abs(s.mean - e.ravel()) < 5 * s.mcse) for s, e in zip(shares, exact, strict=True))
+    assert np.all(np.abs(shares[1].mean - 1.0) > 5 * shares[1].mcse)  # negative control: the chains that stayed
+
+
+PERMUTATIONS = np.stack([np.eye(3, dtype=np.int64), np.roll(np.eye(3, dtype=np.int64), 1, axis=1)])
+
+
+@pytest.mark.slow
+def test_sparse_tables_that_single_boxes_do_not_connect():
+    """Only two tables have these two-way margins; they differ by a sum of two boxes, and are equally likely."""
+    margins = two_way_margins(PERMUTATIONS, 0.1)
+    posterior = crossed_posterior((2, 3, 3), margins, poisson(1.0), np.random.default_rng(1))
+    assert np.all(np.abs(posterior.mean() - PERMUTATIONS.mean(axis=0)) <= 5 * posterior.mcse())
+    assert posterior.mcse().max() < 0.03
+
+
+def test_equal_chains_without_a_move_are_refused(monkeypatch):
+    """Four chains in the same table are no evidence of convergence, unless rectangles connect all tables."""
+    monkeypatch.setattr(crossed, "_run", lambda *_: np.tile(PERMUTATIONS.ravel(), (2000, 1)))
+    margins, rng = two_way_margins(PERMUTATIONS, 0.1), np.random.default_rng(1)
+    assert_refused(
+        lambda: crossed_posterior((2, 3, 3), margins, poisson(1.0), rng), "chains must converge, got R-hat inf"
+    )
+    assert crossed_posterior((2, 3, 3), margins[:2], poisson(1.0), rng).std().max() == 0.0
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from mechanisms.tables.fit import leaf_scale
 from mechanisms.tables.lattice import fill_lattice, four_points
 from mechanisms.tables.solve import log_evidence, solve
 from mechanisms.tables.tree import read_table
+from tests.mechanisms.marks import exhaustive
+from tests.mechanisms.tables.test_tree import grouped
 
 NAN = math.nan
 GAUSSIAN = Noise("gaussian", 5.0)
@@ -87,7 +89,7 @@ def reference(y, deviation, scale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("y", [[-3.0, 2.0, -4.0], [11.0, 1.0, 16.0], [30.0, 24.0, 49.0]])
+@pytest.mark.parametrize("y", [[-3.0, 2.0, -4.0], *exhaustive([11.0, 1.0, 16.0]), [30.0, 24.0, 49.0]])
 def test_fitted_posterior_equals_quadrature(y):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -136,6 +138,12 @@ def test_weights_of_a_grid_without_hyperprior_are_equal():
         ([1.0, NAN, NAN, 9.0], [Noise("laplace", 1.0), None, None, GAUSSIAN], "value", 5.0 / math.sqrt(3.0)),
         ([1.0, 2.0, 3.0, NAN], [Noise("laplace", 1.0)] * 4, "value", math.sqrt(2.0)),
         ([1.0, 2.0, 3.0, NAN], [Noise("geometric", 1.0)] * 4, "value", 1.0 / (math.sqrt(2.0) * math.sinh(0.5))),
+        *(
+            ([1.0, 2.0, 3.0, NAN], Noise(name, scale), "value", 12.0**-0.5)
+            for name in ("geometric", "discrete-gaussian", "laplace", "gaussian")
+            for scale in (1e-10, 1e-3, 0.01, 0.1)
+        ),
+        ([NAN, NAN, NAN, 9.0], [None, None, None, Noise("laplace", 1e-6)], "value", 1.0 / 6.0),
         ([6.0, 6.0, 6.0, NAN], EXACT, Rounded(6), 4.0 / math.sqrt(12.0)),
         ([NAN, NAN, NAN, NAN], EXACT, Suppressed(13), 12.0 / math.sqrt(12.0)),
         ([6.0, 6.0, 6.0, NAN], [GAUSSIAN] * 4, Rounded(6), math.sqrt(25.0 + 3.0)),
@@ -160,7 +168,7 @@ def test_scale_of_the_hyperprior_pools_measurements_of_one_count(second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", [50.0, pytest.param(1000.0, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("scale", [50.0, *exhaustive(1000.0)])
 def test_leaves_with_much_noise_below_a_total_with_little_have_a_fitted_prior(scale):
     values, parents = [0.9 * scale, -0.2 * scale, 0.4 * scale, -scale, 3.0], [4, 4, 4, 4, -1]
     noise = [Noise("gaussian", scale)] * 4 + [GAUSSIAN]
@@ -184,19 +192,9 @@ def test_start_far_from_the_table_does_not_prevent_a_solution():
     assert warm == pytest.approx(cold, abs=1e-4)
 
 
-def grouped(seed, groups, size, deviation):
-    """Return values and parents of groups of leaves and of their total."""
-    rng = np.random.default_rng(seed)
-    leaves = rng.negative_binomial(0.6, 0.6 / 12.6, groups * size)
-    sums = leaves.reshape(groups, size).sum(axis=1)
-    truth = np.concatenate([leaves, sums, [leaves.sum()]])
-    parents = np.concatenate([leaves.size + np.arange(leaves.size) // size, np.full(groups, truth.size - 1), [-1]])
-    return truth + rng.normal(0.0, deviation, truth.size), parents
-
-
 @pytest.mark.slow
 def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch):
-    values, parents = grouped(4, 80, 20, 3.0)
+    _, values, parents = grouped(np.random.default_rng(4), (40, 20), 3.0)
     noise = Noise("gaussian", 3.0)
     whole = fit_prior(values, noise, parents)
     monkeypatch.setattr(fit, "_LARGE", 300)
@@ -214,7 +212,7 @@ def test_samples_of_large_tables_lead_to_the_posterior_of_the_prior(monkeypatch)
 
 def test_parts_of_a_table_with_several_roots_are_independent():
     """Roots at different depths of the whole forest were left out of the sum of log weights."""
-    values, parents = grouped(3, 3, 4, 3.0)
+    _, values, parents = grouped(np.random.default_rng(3), (3, 4), 3.0)
     table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6, 12.0), None, None)
     pieces = [np.array([0]), table.forest.below(np.array([13]))[0]]
     both = solve(table.part(np.sort(np.concatenate(pieces))))
@@ -223,7 +221,7 @@ def test_parts_of_a_table_with_several_roots_are_independent():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_evidence_without_messages_from_above_equals_that_of_the_solution(seed):
-    values, parents = grouped(seed, 5, 6, 3.0)
+    _, values, parents = grouped(np.random.default_rng(seed), (5, 6), 3.0)
     values[:3] += 40.0
     values[7] = NAN
     table = read_table(values, GAUSSIAN, parents, negative_binomial(0.6 + seed, 12.0), None, None)
@@ -249,7 +247,7 @@ def log_evidence_by_convolution(values, noise, shape, mean):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [0.05, pytest.param(0.5, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("shape", [0.05, *exhaustive(0.5)])
 def test_hundreds_of_sparse_leaves_below_a_measured_total_have_a_posterior(shape):
     """Tilts without the spikes at 0 were far from the total: posteriors were refused, and fits found a wrong prior."""
     rng = np.random.default_rng(4)

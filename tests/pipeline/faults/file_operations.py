@@ -26,6 +26,17 @@ class Permanently:
     setattr = staticmethod(setattr)
 
 
+def call_before(patch: Any, name: str, act: Callable[..., object]) -> None:
+    """Call `act` with the arguments of a method of `LocalFiles` before each of its calls."""
+    method = getattr(LocalFiles, name)
+
+    def preceded(*arguments: Any) -> Any:
+        act(*arguments)
+        return method(*arguments)
+
+    patch.setattr(LocalFiles, name, preceded)
+
+
 class CrashError(Exception):
     """Simulated end of the process."""
 
@@ -59,7 +70,7 @@ def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: boo
     done: list[str] = []
     ended: list[str] = []
     lock = threading.Lock()  # the counter is shared by worker threads
-    write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
+    write, remove = LocalFiles.write_temporary, LocalFiles.remove
 
     def step(name: str, before: Callable[[], Any] = lambda: None) -> None:
         if threading.current_thread().name == _HEARTBEAT or (once and ended):
@@ -71,26 +82,18 @@ def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: boo
                 end()
             done.append(name)
 
-    def write_or_end(files: LocalFiles, content: bytes) -> str:
+    def write_half_or_end(files: LocalFiles, content: bytes) -> None:
         step("write", lambda: write(files, content[: len(content) // 2]))
-        return write(files, content)
-
-    def rename_or_end(files: LocalFiles, temporary: str, key: str) -> None:
-        step(f"rename {key}")
-        rename(files, temporary, key)
 
     def remove_or_end(files: LocalFiles, keys: Any) -> None:
         for key in keys:
             step(f"remove {key}")
             remove(files, [key])
 
-    def flush_or_end(files: LocalFiles, paths: Any) -> None:
-        step("flush")
-
-    patch.setattr(LocalFiles, "write_temporary", write_or_end)
-    patch.setattr(LocalFiles, "rename", rename_or_end)
+    call_before(patch, "write_temporary", write_half_or_end)
+    call_before(patch, "rename", lambda files, temporary, key: step(f"rename {key}"))
     patch.setattr(LocalFiles, "remove", remove_or_end)
-    patch.setattr(LocalFiles, "flush", flush_or_end)
+    patch.setattr(LocalFiles, "flush", lambda files, paths: step("flush"))
     return done
 
 
@@ -128,12 +131,12 @@ def disturb(
     if unsynced:
         note_unsynced(Path(unsynced), Permanently)
     if renames_take:
-        _before("rename", lambda: time.sleep(random.uniform(0, renames_take)))
+        call_before(Permanently, "rename", lambda *_: time.sleep(random.uniform(0, renames_take)))
     if fails_every:
         lock, gaps = threading.Lock(), (fails_every // 2, fails_every + fails_every // 2)
         left = random.randint(*gaps)
 
-        def fail() -> None:
+        def fail(*_: Any) -> None:
             nonlocal left
             with lock:
                 left = left - 1 if left > 0 else random.randint(*gaps)
@@ -142,16 +145,16 @@ def disturb(
                 raise OSError(errno.ESTALE, "Stale file handle")
 
         for name in ("_read", "_write_temporary", "_rename", "flush"):
-            _before(name, fail)
+            call_before(Permanently, name, fail)
     if expires_after:
         operations = count(1)
 
-        def expire() -> None:
+        def expire(*_: Any) -> None:
             if next(operations) > expires_after:
                 raise ObjectStoreError("HTTP status 400 (ExpiredToken): the token has expired", "ExpiredToken", 400)
 
         for name in ("_read", "_write_temporary", "_rename"):
-            _before(name, expire)
+            call_before(Permanently, name, expire)
     if lease:
         lease_module.LEASE_SECONDS, lease_module.HEARTBEAT_SECONDS = lease, lease / 10
 
@@ -186,8 +189,8 @@ def note_unsynced(folder: Path, patch: Any) -> None:
     """Note renames and removals in a folder until they are flushed; `patch` replaces methods of `LocalFiles`."""
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
-    write, rename, remove, make_durable, sync = (
-        getattr(LocalFiles, name) for name in ("_write_temporary", "_rename", "remove", "_make_durable", "sync")
+    write, remove, make_durable, sync = (
+        getattr(LocalFiles, name) for name in ("_write_temporary", "remove", "_make_durable", "sync")
     )
 
     def noted_write(files, content):
@@ -200,9 +203,8 @@ def note_unsynced(folder: Path, patch: Any) -> None:
         note.write_text(json.dumps([str(path), before, is_durable, written]))
         note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a rename is atomic, so that a kill is safe
 
-    def noted_rename(files, temporary, key):
+    def note_rename(files, temporary, key):
         write_note(Path(files.url, key), temporary in durable, _digest(Path(temporary)))
-        rename(files, temporary, key)
 
     def noted_remove(files, keys):
         keys = list(keys)
@@ -223,7 +225,7 @@ def note_unsynced(folder: Path, patch: Any) -> None:
         durable.add(path)
 
     patch.setattr(LocalFiles, "_write_temporary", noted_write)
-    patch.setattr(LocalFiles, "_rename", noted_rename)
+    call_before(patch, "_rename", note_rename)
     patch.setattr(LocalFiles, "remove", noted_remove)
     patch.setattr(LocalFiles, "_make_durable", noted_make_durable)
     patch.setattr(LocalFiles, "sync", noted_sync)
@@ -231,13 +233,3 @@ def note_unsynced(folder: Path, patch: Any) -> None:
 
 def _digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _before(name, act):
-    function = getattr(LocalFiles, name)
-
-    def disturbed(*arguments):
-        act()
-        return function(*arguments)
-
-    setattr(LocalFiles, name, disturbed)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,7 @@ class Laboratory:
     def scheduler(self, host: Host = THIS_HOST, **settings: Any) -> Program:
         """Start a scheduler, on the same port as an earlier one."""
         self.host = host
-        self._port = self._port or _free_port()
+        self._port = self._port or free_ports()[0]
         self.profile = write_profile(self.folder, address=self._address)
         words = ["scheduler", "--host", host.address, "--port", self._port, "--dashboard-address", "127.0.0.1:0"]
         return self.start("dask", words, host, {f"distributed.scheduler.{key}": settings[key] for key in settings})
@@ -316,7 +316,7 @@ def dask_processes(
     folder: Path, *environments: Mapping[str, str], protocol: str = "tcp", options: Iterable[str] = ()
 ) -> Iterator[str]:
     """Run ``dask scheduler``, and a ``dask worker`` for each environment, as new interpreters; yield the address."""
-    address = f"{protocol}://127.0.0.1:{_free_port()}"
+    address = f"{protocol}://127.0.0.1:{free_ports()[0]}"
     common = ["--dashboard-address", "127.0.0.1:0", "--host", "127.0.0.1", *options]
     commands: list[tuple[Mapping[str, str], list[str]]] = [({}, ["scheduler", "--port", address.rpartition(":")[2]])]
     commands += [(environment, ["worker", address, "--nthreads", "1", "--no-nanny"]) for environment in environments]
@@ -331,13 +331,17 @@ def dask_processes(
         yield address
     finally:
         for process in reversed(started):
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+            end(process)
+
+
+def end(process: subprocess.Popen) -> None:
+    """Let a process terminate, or kill it."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
 
 
 def _listens(address: str) -> bool:
@@ -346,10 +350,13 @@ def _listens(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(n: int = 1) -> list[int]:
+    """Return ports on which nothing listens."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _run_main(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from studies import STUDIES
-from tests.studies.case import EVERY, Case, Flip, chain, change, exchange, exchanged, only, scale
+from tests.studies.case import EVERY, Case, Flip, chain, change, exchange, exchanged, only, outcomes, scale
 
 _QUICK = [
     method.name
@@ -102,9 +102,10 @@ HELLINGER_ACCURACY = Case(
                 expected_hellinger=np.nan,
             ),
         ),
-        *(
-            Flip({"k-norm-is-closest-at-random-data": verdict}, change("random", {}, ratio_to_k_norm_mean=ratio))
-            for ratio, verdict in ((0.5, "does not hold"), (1.0, "undecided"))
+        *outcomes(
+            "k-norm-is-closest-at-random-data",
+            {"does not hold": 0.5, "undecided": 1.0},
+            lambda ratio: change("random", {}, ratio_to_k_norm_mean=ratio),
         ),
         exchanged("permute-and-flip", "does not hold", EVERY, "permute-and-flip-exact", "smooth-exact"),
         Flip(

@@ -23,6 +23,10 @@ def _violated(statement, count, **n):
     )
 
 
+def _with_sensitivity(claim, verdict, successes, **factors):
+    return Flip({claim: verdict}, scale("beta", {"n": 100, "successes": successes}, **factors))
+
+
 def _with_loss(mechanism, factor, claim, verdict, evidence=""):
     alter = scale(EVERY, {"mechanism": mechanism}, exact_epsilon=factor)
     return Flip({claim: verdict}, alter, evidence={claim: evidence})
@@ -160,17 +164,11 @@ HELLINGER_SENSITIVITY = Case(
         Flip({"statement-2-centre": "not reproduced"}, _violated("II-centre", 1, n=50)),
         Flip({"statement-3": "not reproduced"}, _violated("III", 1, n=50)),
         Flip({"statement-3": "reproduced"}, _violated("III", 0)),
-        Flip(
-            {"largest-at-the-edge": "not reproduced"}, scale("beta", {"n": 100, "successes": 50}, local_sensitivity=3)
-        ),
-        Flip(
-            {"largest-at-the-edge": "not reproduced"}, scale("beta", {"n": 100, "successes": 30}, local_sensitivity=10)
-        ),
-        Flip(
-            {"smooth-below-global": "not reproduced"}, scale("beta", {"n": 100, "successes": 50}, smooth_sensitivity=3)
-        ),
-        Flip({"bounds-in-order": "failed"}, scale("beta", {"n": 100, "successes": 50}, varying_sensitivity=0.99)),
-        Flip({"bounds-in-order": "failed"}, scale("beta", {"n": 100, "successes": 0}, smooth_sensitivity=1.01)),
+        _with_sensitivity("largest-at-the-edge", "not reproduced", 50, local_sensitivity=3),
+        _with_sensitivity("largest-at-the-edge", "not reproduced", 30, local_sensitivity=10),
+        _with_sensitivity("smooth-below-global", "not reproduced", 50, smooth_sensitivity=3),
+        _with_sensitivity("bounds-in-order", "failed", 50, varying_sensitivity=0.99),
+        _with_sensitivity("bounds-in-order", "failed", 0, smooth_sensitivity=1.01),
         Flip(
             {"bounds-in-order": "passed"},
             chain(select("statements", n=slice(1, 10)), select("beta", n=[20])),

@@ -2,28 +2,11 @@
 
 import numpy as np
 import pytest
-import xarray as xr
-from scipy.special import gammaln
 
-import pipeline
-from mechanisms import MECHANISMS
+from mechanisms import MECHANISMS, balanced_counts
 from studies.counts.hellinger_distribution import STUDY
 from studies.styles import MECHANISM_STYLES
-
-
-def log_beta(a):
-    return gammaln(a).sum(axis=-1) - gammaln(a.sum(axis=-1))
-
-
-def textbook_distance(a, b):
-    return np.sqrt(np.maximum(1 - np.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2), 0))
-
-
-def all_counts(n, k):
-    """Return all count vectors with sum n by filtering a full grid."""
-    grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * (k - 1), indexing="ij"), -1).reshape(-1, k - 1)
-    grid = grid[grid.sum(axis=1) <= n]
-    return np.column_stack([grid, n - grid.sum(axis=1)])
+from tests.mechanisms.counts.enumeration import Enumerated
 
 
 def test_constants_bins_and_skipped_mechanisms(results):
@@ -44,8 +27,6 @@ def test_constants_bins_and_skipped_mechanisms(results):
         assert (float(ds.epsilon), float(ds.delta), ds.prior.item()) == (1.0, 1e-8, ":".join("1" * k))
         assert ds.n.values.tolist() == [100, 500]
         np.testing.assert_array_equal(ds.distance_bin, np.arange(50) / 50)
-        assert "\nlocal: Not private" in ds.mechanism.attrs["notes"]
-        assert ds.mechanism.attrs["not_private"] == "local"
         assert ("smooth-n" in ds.mechanism.values) == (k > 2)
 
 
@@ -59,17 +40,14 @@ def test_probabilities_add_up_and_match_the_mean(summaries):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 9), (2, 30), (3, 8)])
-def test_probabilities_equal_enumeration(tmp_path, k, n):
+def test_probabilities_equal_enumeration(run_panel, k, n):
     """Probabilities agree with enumeration, with weights exp(−H/(2·LS)) or rounded and clipped Laplace noise."""
     names = ("local", "laplace", "laplace-dimension")
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=[f"k{k}"], values={"n": [n], "mechanism": names})
-    ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}").sel(n=n)
-    counts = np.full(k, n // k)
-    counts[: n % k] += 1
-    candidates = all_counts(n, k)
-    distance = textbook_distance(1.0 + counts, 1.0 + candidates)
-    distance[(candidates == counts).all(axis=1)] = 0.0
-    neighbours = abs(candidates - counts).sum(axis=1) == 2
+    ds = run_panel(STUDY, f"k{k}", n=[n], mechanism=names).sel(n=n)
+    counts, enumerated = balanced_counts(n, k), Enumerated(np.ones(k), n)
+    candidates = enumerated.datasets
+    place = np.flatnonzero((candidates == counts).all(axis=1))[0]
+    distance, local = enumerated.distances[place], enumerated.local[place]
 
     def laplace(scale):
         def below(t):
@@ -82,7 +60,7 @@ def test_probabilities_equal_enumeration(tmp_path, k, n):
             rest = rest - x
         return distribution
 
-    weights = np.exp(-distance / (2 * distance[neighbours].max()))
+    weights = np.exp(-distance / (2 * local))
     distributions = {
         "local": weights / weights.sum(),
         "laplace": laplace(min(k - 1, 2.0)),
@@ -95,11 +73,10 @@ def test_probabilities_equal_enumeration(tmp_path, k, n):
 
 
 @pytest.mark.slow
-def test_custom_bins(tmp_path):
+def test_custom_bins(run_panel):
     """The probability of each custom bin is the sum over the finer bins in it."""
-    for name, bins in (("fine", [0, 0.25, 0.5, 0.75]), ("coarse", [0.0, 0.5])):
-        pipeline.run(STUDY, tmp_path / name, panels=["k2"], values={"n": [40], "distance_bin": bins})
-    fine, coarse = (xr.open_zarr(tmp_path / name, group="k2").probability.values for name in ("fine", "coarse"))
+    bins = [0, 0.25, 0.5, 0.75], [0.0, 0.5]
+    fine, coarse = (run_panel(STUDY, "k2", n=[40], distance_bin=edges).probability.values for edges in bins)
     np.testing.assert_allclose(fine[..., ::2] + fine[..., 1::2], coarse, rtol=1e-13)
 
 
@@ -107,7 +84,7 @@ def test_figures_show_histograms_and_distribution_functions(summaries):
     for figure in STUDY.figures:
         drawn = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
-        assert all(len(plot.titles) == ds.sizes["n"] and plot.x.title and plot.y.title for plot in drawn)
+        assert all(len(plot.titles) == ds.sizes["n"] and plot.x.title for plot in drawn)
         single, total = (plot.rows.groupby(["axes", "series"])["y"] for plot in drawn)
         np.testing.assert_allclose(total.last(), 1.0, rtol=1e-12)
         np.testing.assert_allclose(single.sum(), 1.0, rtol=1e-12)

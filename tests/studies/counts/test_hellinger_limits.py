@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from mechanisms import MECHANISMS, balanced_counts, hellinger
+from mechanisms import MECHANISMS, balanced_counts
 from mechanisms.counts.optimal import optimal_distribution
 from studies.counts.hellinger_limits import STUDY
+from tests.mechanisms.counts.enumeration import Enumerated
 
 SIZES = (3, 6)
 
@@ -22,8 +23,8 @@ def test_every_private_mechanism_applies(results):
 
 def test_distances_equal_enumeration(summaries):
     for k, n in itertools.product((2, 3, 4), SIZES):
-        datasets = np.array([c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n])
-        distance = np.array([hellinger(1.0 + c, 1.0 + datasets) for c in datasets])
+        enumerated = Enumerated(np.ones(k), n)
+        datasets, distance = enumerated.datasets, enumerated.distances
         balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))[0]
         for name in summaries[f"k{k}"].mechanism.values.tolist():
             distributions = np.array([MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).pmf() for c in datasets])

@@ -4,7 +4,7 @@ import xarray as xr
 
 from pipeline.declare.claims import VERDICTS
 from studies import STUDIES
-from tests.studies.case import EVERY, Case, Flip, chain, change, drop, only, select
+from tests.studies.case import EVERY, Case, Flip, chain, change, drop, only, outcomes, select
 
 _CALIBRATION = STUDIES["calibration"]
 _PANELS = [panel.name for panel in _CALIBRATION.panels]
@@ -176,6 +176,23 @@ def _distances(approximate):
     )
 
 
+def _lengths(verdict, **changed):
+    """Return a flip of the claim on lengths of chains, which all suffice but for the changes."""
+    values = {"rhat_stuck": 0.01, "ess_short": 0.0, "n_failed": 0, **changed}
+    return Flip({"chains-are-long-enough": verdict}, change(EVERY, {}, **values))
+
+
+def _narrower(panel):
+    """Return flips of a claim on a panel that set the ratio of widths with noise of the K-norm and other noise."""
+    base = change(panel, {}, mean_width_mean=1.0, mean_width_mcse=1e-3)
+    ratios = {"holds": 0.9, "undecided": 0.998, "does not hold": 1.1}
+    return outcomes(
+        f"k-norm-is-narrower-{panel}",
+        ratios,
+        lambda ratio: chain(base, change(panel, {"noise": "k-norm"}, mean_width_mean=ratio)),
+    )
+
+
 def _factors(panel):
     """Return the dimensions of the measures in a panel of `exact-inference`, separated by spaces."""
     names = [*(factor.name for factor in panel.factors), "algorithm", "trial", *(f.name for f in panel.outputs)]
@@ -227,18 +244,10 @@ EXACT_INFERENCE = Case(
         Flip(dict.fromkeys(_RULES, "undecided"), _distances(lambda n: 0.02)),
         Flip(dict.fromkeys(_RULES, "holds"), chain(_many_records, _distances(lambda n: xr.where(n == 10, 0.1, 0.02)))),
         Flip(dict.fromkeys(_RULES, "does not hold"), chain(_many_records, _distances(lambda n: 0.1))),
-        *(
-            Flip(
-                {"chains-are-long-enough": found},
-                change(EVERY, {}, **{"rhat_stuck": 0.01, "ess_short": 0.0, "n_failed": 0, **changed}),
-            )
-            for found, changed in (
-                ("passed", {}),
-                ("failed", {"rhat_stuck": 0.2}),
-                ("failed", {"ess_short": 0.2}),
-                ("failed", {"n_failed": lambda ds: 1 * (ds.n_ok > 0)}),
-            )
-        ),
+        _lengths("passed"),
+        _lengths("failed", rhat_stuck=0.2),
+        _lengths("failed", ess_short=0.2),
+        _lengths("failed", n_failed=lambda ds: 1 * (ds.n_ok > 0)),
         Flip({"normal-approximation-fails": "holds"}, change("binomial", {}, pit_p=1e-12)),
         Flip({"normal-approximation-fails": "does not hold"}, change("binomial", {}, pit_p=0.5)),
         Flip(
@@ -249,17 +258,8 @@ EXACT_INFERENCE = Case(
             {"exact-at-the-edge": "holds", "approximation-does-not-vanish": "does not hold"},
             change("edge", {}, distance_mean=0.01),
         ),
-        *(
-            Flip(
-                {f"k-norm-is-narrower-{panel}": found},
-                chain(
-                    change(panel, {}, mean_width_mean=1.0, mean_width_mcse=1e-3),
-                    change(panel, {"noise": "k-norm"}, mean_width_mean=ratio),
-                ),
-            )
-            for panel in ("multinomial-3", "multinomial-10")
-            for ratio, found in ((0.9, "holds"), (0.998, "undecided"), (1.1, "does not hold"))
-        ),
+        *_narrower("multinomial-3"),
+        *_narrower("multinomial-10"),
     ),
     refused={
         "binomial": {"n=0": "n must be", "epsilon=0": "epsilon must be", "prior=0:1": "must be finite and > 0"},

@@ -5,18 +5,11 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-import pipeline
 from mechanisms.inference.methods import INFERENCE_METHODS
 from studies.inference.calibration import STUDY
 
 N_TRIALS = 40
 """Number of trials of the tests of distributions; the other tests read the fewer trials of the case."""
-
-
-def run_panel(path, panel, **values):
-    """Run one panel at some values, and return its results."""
-    pipeline.run(STUDY, path, panels=[panel], trials=N_TRIALS, values=values)
-    return xr.open_zarr(path, group=panel).load()
 
 
 def test_ranges_and_grid(results):
@@ -36,10 +29,10 @@ def test_ranges_and_grid(results):
 
 
 @pytest.mark.slow
-def test_methods_agree_with_the_exact_posterior(tmp_path):
+def test_methods_agree_with_the_exact_posterior(run_panel):
     """In each trial, PIT values of Gibbs samplers and of `marginal` agree with exact ones; those of `naive` do not."""
     methods = ["naive", "gibbs", "marginal", "exact", "gibbs-exact"]
-    ds = run_panel(tmp_path / "s.zarr", "binomial", n=[1_000], epsilon=[0.01, 0.1], algorithm=methods).sel(n=1_000)
+    ds = run_panel(STUDY, "binomial", N_TRIALS, n=[1_000], epsilon=[0.01, 0.1], algorithm=methods).sel(n=1_000)
     exact = ds["pit"].sel(algorithm="exact")
     assert abs(ds["pit"].sel(algorithm="marginal") - exact).max() < 0.003
     spread = 5 * np.sqrt(0.25 / ds.ess.sel(algorithm="gibbs"))
@@ -51,11 +44,11 @@ def test_methods_agree_with_the_exact_posterior(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
-def test_quantiles_of_correct_posteriors_are_uniform(panel, tmp_path):
+def test_quantiles_of_correct_posteriors_are_uniform(panel, run_panel):
     """PIT values of correct posteriors pass a Kolmogorov–Smirnov test of uniformity; those of `naive` do not."""
     has_marginal = "marginal" in [method.name for method in panel.methods]
     methods = ["non-private", "naive", *(["marginal"] if has_marginal else [])]
-    one = run_panel(tmp_path / "s.zarr", panel.name, n=[10], epsilon=[0.01], algorithm=methods).sel(n=10, epsilon=0.01)
+    one = run_panel(STUDY, panel.name, N_TRIALS, n=[10], epsilon=[0.01], algorithm=methods).isel(n=0, epsilon=0)
     one = one.isel(component=0) if "component" in one.dims else one
     assert stats.kstest(one["pit"].sel(algorithm="non-private"), "uniform").pvalue > 1e-4
     assert stats.kstest(one["pit"].sel(algorithm="naive"), "uniform").pvalue < 0.005
@@ -79,7 +72,7 @@ def test_statistics_of_the_quantiles(results, summaries):
 
 
 @pytest.mark.slow
-def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
+def test_failure_of_one_trial_does_not_affect_others(run_panel, monkeypatch):
     method = INFERENCE_METHODS["gibbs"]
     fit = method.fit
 
@@ -90,8 +83,7 @@ def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
 
     monkeypatch.setitem(vars(method), "fit", fail_sometimes)
     values = {"n": [1_000], "epsilon": [0.1], "algorithm": ["gibbs", "exact"]}
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["binomial"], trials=20, values=values)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().isel(n=0, epsilon=0)
+    ds = run_panel(STUDY, "binomial", trials=20, **values).isel(n=0, epsilon=0)
     failed = ds.status.sel(algorithm="gibbs") == 2
     assert 0 < int(failed.sum()) < 20
     assert np.isnan(ds["pit"].sel(algorithm="gibbs").values[failed]).all()

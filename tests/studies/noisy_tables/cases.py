@@ -1,6 +1,6 @@
 """Case of the study of noisy tables."""
 
-from tests.studies.case import EVERY, Case, Flip, chain, change
+from tests.studies.case import EVERY, Case, Flip, chain, change, outcomes
 
 _SPARSE = {"leaves": "sparse", "noise_std": 5.0, "prior": "true"}
 _ROUNDED = {"published": "rounded", "noise_std": 2.0}
@@ -11,9 +11,8 @@ def _compare(claim, panel, where, measure, method, values):
     """Return flips that set a mean of a method, and 1 for all others, by verdict."""
     mean, error = f"{measure}_mean", f"{measure}_mcse"
     base = change(panel, where, **{mean: 1.0, error: 1e-3})
-    return tuple(
-        Flip({claim: verdict}, chain(base, change(panel, {**where, "algorithm": method}, **{mean: value})))
-        for verdict, value in values.items()
+    return outcomes(
+        claim, values, lambda value: chain(base, change(panel, {**where, "algorithm": method}, **{mean: value}))
     )
 
 
@@ -92,12 +91,10 @@ NOISY_TABLES = Case(
             "published",
             {"holds": 0.9, "undecided": 0.98, "does not hold": 1.0},
         ),
-        *(
-            Flip(
-                {"wrong-prior-undercovers": verdict},
-                change("tree", {**_SPARSE, "prior": "wrong"}, covered_mean=covered, covered_mcse=1e-3),
-            )
-            for verdict, covered in (("holds", 0.9), ("undecided", 0.951), ("does not hold", 0.97))
+        *outcomes(
+            "wrong-prior-undercovers",
+            {"holds": 0.9, "undecided": 0.951, "does not hold": 0.97},
+            lambda covered: change("tree", {**_SPARSE, "prior": "wrong"}, covered_mean=covered, covered_mcse=1e-3),
         ),
         _real("holds", 0.96, 0.8),
         _real("undecided", 0.93, 0.8),

@@ -7,6 +7,8 @@ import xarray as xr
 from scipy import stats
 
 from mechanisms import QUANTILE_METHODS
+from pipeline.declare.claims import VERDICTS
+from studies import STUDIES
 from tests.studies.case import EVERY, Case, Flip, chain, change
 
 _PROBABILITY = ["full"] + [
@@ -19,9 +21,9 @@ _AT_P = {"slope_quantile difference half_width capped": "algorithm trial p", "st
 _SMALL = {"n": [20_000], "partition_size": [100]}
 
 
-def _flip(claim, verdict, method, **values):
-    """Return a flip that sets measures of a method in the panel `default` to `values`."""
-    return Flip({claim: verdict}, change("default", {"algorithm": method}, **values))
+def _flip(claim, verdict, method, panel="default", **values):
+    """Return a flip that sets measures of one method or several to `values`."""
+    return Flip({claim: verdict}, change(panel, {"algorithm": method}, **values))
 
 
 def _noiseless(method, bias, slope):
@@ -96,21 +98,13 @@ PARTITION_PROBABILITY = Case(
         _flip("fisher-has-no-pattern", "reproduced", "fisher-noiseless", difference_mean=0.0001),
         _flip("means-agree-normality", "reproduced", ["normality", "normality-noiseless"], difference_mean=0.01),
         _flip("means-agree-fisher", "reproduced", ["fisher", "fisher-noiseless"], difference_mean=0.01),
-        *(
-            Flip({"largest-near-the-truth": verdict}, change("default", {}, difference_sd=sd))
-            for verdict, sd in (
-                ("reproduced", lambda ds: 1.0 * (ds.cutoff == 0)),
-                ("not reproduced", lambda ds: 1.0 * (ds.cutoff != 0)),
-            )
+        _flip("largest-near-the-truth", "reproduced", _PROBABILITY, difference_sd=lambda ds: 1.0 * (ds.cutoff == 0)),
+        _flip(
+            "largest-near-the-truth", "not reproduced", _PROBABILITY, difference_sd=lambda ds: 1.0 * (ds.cutoff != 0)
         ),
-        *(
-            Flip({"fisher-noise-is-private": verdict}, change("audit", {"algorithm": method}, exact_epsilon=loss))
-            for method, loss, verdict in (
-                ("fisher", 0.3, "not reproduced"),
-                ("fisher-published", 0.25, "reproduced"),
-                ("normality", 0.3, "corrected"),
-            )
-        ),
+        _flip("fisher-noise-is-private", "not reproduced", "fisher", "audit", exact_epsilon=0.3),
+        _flip("fisher-noise-is-private", "reproduced", "fisher-published", "audit", exact_epsilon=0.25),
+        _flip("fisher-noise-is-private", "corrected", "normality", "audit", exact_epsilon=0.3),
         Flip(
             {"g-is-the-partitions-length": "reproduced"},
             chain(
@@ -137,6 +131,7 @@ PARTITION_PROBABILITY = Case(
     part={"panels": ["default"], "trials": 105, "values": {**_SMALL, "algorithm": ["fisher", "normality"]}},
 )
 
+_NOISELESS = "quantile-noiseless"
 PARTITION_QUANTILE = Case(
     run={"trials": 100},
     dims={
@@ -164,22 +159,12 @@ PARTITION_QUANTILE = Case(
         _flip("means-agree", "not reproduced", "quantile-noiseless", difference_mean=1.5),
         _flip("means-agree", "not reproduced", "quantile", difference_mean=9.0, difference_mcse=0.1),
         _flip("means-agree", "reproduced", "quantile", difference_mean=0.1, difference_mcse=0.1),
-        _flip(
-            "partitions-have-no-pattern",
-            "not reproduced",
-            "quantile-noiseless",
-            difference_mean=0.2,
-            difference_mcse=0.01,
-        ),
-        _flip(
-            "partitions-have-no-pattern", "reproduced", "quantile-noiseless", difference_mean=0.0, difference_mcse=0.001
-        ),
+        _flip("partitions-have-no-pattern", "not reproduced", _NOISELESS, difference_mean=0.2, difference_mcse=0.01),
+        _flip("partitions-have-no-pattern", "reproduced", _NOISELESS, difference_mean=0.0, difference_mcse=0.001),
         _flip("reasonably-accurate", "reproduced", "quantile", difference_absolute=0.5),
         _flip("no-share-helps", "does not hold", "quantile", difference_absolute=0.5),
-        *(
-            Flip({"bounds-are-private": "not reproduced"}, change("audit", {"algorithm": "quantile"}, **{name: 0.91}))
-            for name in ("search_epsilon", "exact_epsilon")
-        ),
+        _flip("bounds-are-private", "not reproduced", "quantile", "audit", search_epsilon=0.91),
+        _flip("bounds-are-private", "not reproduced", "quantile", "audit", exact_epsilon=0.91),
         _flip("centre-first", "not reproduced", "quantile-centred", difference_q75=90.0),
         _flip("centre-first", "undecided", "quantile-centred", difference_q75_mcse=9.0),
         _flip("centre-first-is-accurate", "does not hold", "quantile-centred", difference_absolute=2.0),
@@ -226,8 +211,11 @@ def _uniform(claim, verdict, *p_values, panel="calibration"):
     return Flip({claim: verdict}, chain(*alterations))
 
 
-def _coverage(claim, verdict, panel, where, covered):
-    return Flip({claim: verdict}, change(panel, where, covered_mean=covered, covered_mcse=0.005))
+def _coverage(claim, panel, confirming, refuting, **where):
+    """Alter the coverage of methods, so that it confirms or refutes a claim."""
+    (kind,) = (declared.kind for declared in STUDIES["regression-inference"].claims if declared.name == claim)
+    for verdict, covered in zip(VERDICTS[kind][:2], (confirming, refuting), strict=True):
+        yield Flip({claim: verdict}, change(panel, where, covered_mean=covered, covered_mcse=0.005))
 
 
 def _scores(claim, panel, first, second):
@@ -241,7 +229,7 @@ def _scores(claim, panel, first, second):
 
 
 _NORMAL, _K_NORM, _UNCORRECTED = "normal-covariates", "normal-covariates-k-norm", "noise-aware-uncorrected"
-_PUBLISHED = "noise-aware-published"
+_PUBLISHED, _AUGMENTED = "noise-aware-published", "data-augmentation"
 REGRESSION_INFERENCE = Case(
     run={
         "trials": {**dict.fromkeys(_CELL, 1), "calibration": 6},
@@ -270,34 +258,17 @@ REGRESSION_INFERENCE = Case(
     verdicts={"own-models-are-calibrated": "passed"},
     flips=(
         _uniform("own-models-are-calibrated", "failed", ("noise-aware", 1e-9)),
-        *(
-            _uniform("augmentation-is-calibrated", verdict, ("data-augmentation", p), panel="augmentation")
-            for verdict, p in (("passed", 0.5), ("failed", 1e-9))
-        ),
-        _uniform("published-sampler-is-calibrated", "not reproduced", ("noise-aware-published", 1e-9)),
-        _uniform("published-sampler-is-calibrated", "reproduced", ("noise-aware-published", 0.5)),
+        _uniform("augmentation-is-calibrated", "passed", (_AUGMENTED, 0.5), panel="augmentation"),
+        _uniform("augmentation-is-calibrated", "failed", (_AUGMENTED, 1e-9), panel="augmentation"),
+        _uniform("published-sampler-is-calibrated", "not reproduced", (_PUBLISHED, 1e-9)),
+        _uniform("published-sampler-is-calibrated", "reproduced", (_PUBLISHED, 0.5)),
         _uniform("conjugate-draw-is-the-wrong-step", "holds", (_UNCORRECTED, 1e-9), ("noise-aware-redrawn", 0.5)),
         _uniform("conjugate-draw-is-the-wrong-step", "does not hold", (_UNCORRECTED, 0.5)),
-        *(
-            _coverage("naive-undercovers", verdict, "one-feature", {"algorithm": "naive", "records": "inside"}, covered)
-            for verdict, covered in (("reproduced", 0.5), ("not reproduced", 0.99))
-        ),
-        *(
-            _coverage("clamping-belongs-in-the-model", verdict, "one-feature", {"algorithm": _NORMAL}, covered)
-            for verdict, covered in (("holds", 0.5), ("does not hold", 0.99))
-        ),
-        *(
-            _coverage("real-estimates-are-covered", verdict, "real-two", {"algorithm": _NORMAL}, covered)
-            for verdict, covered in (("holds", 0.95), ("does not hold", 0.5))
-        ),
-        *(
-            _coverage("wide-ranges-are-covered", verdict, "ranges", {"algorithm": _NORMAL}, covered)
-            for verdict, covered in (("holds", 0.95), ("does not hold", 0.5))
-        ),
-        *(
-            _coverage("conjugate-prior-needs-narrow-ranges", verdict, "ranges", {"algorithm": _PUBLISHED}, covered)
-            for verdict, covered in (("holds", 0.5), ("does not hold", 0.99))
-        ),
+        *_coverage("naive-undercovers", "one-feature", 0.5, 0.99, algorithm="naive", records="inside"),
+        *_coverage("clamping-belongs-in-the-model", "one-feature", 0.5, 0.99, algorithm=_NORMAL),
+        *_coverage("real-estimates-are-covered", "real-two", 0.95, 0.5, algorithm=_NORMAL),
+        *_coverage("wide-ranges-are-covered", "ranges", 0.95, 0.5, algorithm=_NORMAL),
+        *_coverage("conjugate-prior-needs-narrow-ranges", "ranges", 0.5, 0.99, algorithm=_PUBLISHED),
         *_scores("k-norm-saves-in-five-dimensions", "five-features", _K_NORM, _NORMAL),
         *_scores("k-norm-saves-little-with-one", "one-feature", _NORMAL, _K_NORM),
         *_scores("posterior-beats-bootstrap", "one-feature", _NORMAL, "adassp"),

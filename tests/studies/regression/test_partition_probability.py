@@ -4,10 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy import stats
 
-import pipeline
 from pipeline import Streams
 from studies.regression.partition_probability import STUDY
 from studies.regression.partition_trials import read_abalone
@@ -69,10 +67,9 @@ def test_one_trial_against_numpy(results, panel):
     np.testing.assert_allclose(ds.sel(algorithm="fisher-noiseless"), stats.chi2.sf(total, 400), rtol=1e-7)
 
 
-def test_unequal_partitions(tmp_path):
+def test_unequal_partitions(run_panel):
     """If the number of rows, 1,037, is no multiple of 10, ten partitions have 103 or 104 rows."""
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=2, values={"n": [1037]})
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
+    ds = run_panel(STUDY, "default", trials=2, n=[1037])
     assert (ds.status == 1).all()
     assert ds.spent.sel(algorithm="fisher-published") == pytest.approx(7 * 10 * 0.25)
 
@@ -85,10 +82,9 @@ def test_abalone_data():
     assert least[1] == pytest.approx(26.8413, abs=1e-3)
 
 
-def test_audited_losses_are_the_stated_ones(tmp_path):
+def test_audited_losses_are_the_stated_ones(run_panel):
     """The audited loss of each method is ε; that of `fisher-published` is M·ε = 20ε."""
     values = {"n": [600], "partition_size": [30], "epsilon": [0.5], "least_probability": [0.01]}
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["audit"], values=values)
-    losses = xr.open_zarr(tmp_path / "s.zarr", group="audit").exact_epsilon.load()
+    losses = run_panel(STUDY, "audit", **values).exact_epsilon
     expected = [10.0 if name == "fisher-published" else 0.5 for name in losses.algorithm.values]
     np.testing.assert_allclose(losses, expected, rtol=1e-9)

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
-import pipeline
 from mechanisms.audit.partitions import search_distributions
 from mechanisms.core.exact_losses import audit_distributions
 from mechanisms.regression.partition_prior import SemiConjugatePrior
@@ -54,11 +52,10 @@ def test_full_posterior_is_calibrated(results):
     assert (np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 100)).all()
 
 
-def test_failed_search_ends_at_the_largest_number_of_doublings(tmp_path):
+def test_failed_search_ends_at_the_largest_number_of_doublings(run_panel):
     """If two doublings do not suffice, values are released and marked `capped`, and the budget is spent."""
     values = {"start": [0.1], "doublings": [2], "share": [1.0], "algorithm": ["quantile"], "n": [20_000]}
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=20, values=values)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
+    ds = run_panel(STUDY, "default", trials=20, **values)
     assert (ds.status == 1).all()
     assert ds.capped.mean() > 0.7
     assert (ds.half_width.where(ds.capped == 1, 0.4) == 0.4).all()

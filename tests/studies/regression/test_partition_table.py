@@ -29,7 +29,7 @@ from pipeline.errors import BadInputError
 from pipeline.tables.cells import NOT_PUBLIC
 from studies.own_data.partition import release_table
 from studies.own_data.partition_output import Release
-from studies.own_data.partition_request import Request, find_prior
+from studies.own_data.partition_request import Request
 
 N, M = 3004, 30
 SLOPE = 2.0
@@ -213,6 +213,7 @@ def test_priors_and_models(tables):
         (replace(base, prior="zellner:50"), coefficient_posterior(whole, 1, ZellnerPrior(50))),
         (replace(base, prior="flat"), coefficient_posterior(whole, 1, FlatPrior())),
         (replace(base, prior="flat", error_variance=4.0), coefficient_posterior(whole, 1, FlatPrior(), 4.0)),
+        (replace(base, prior="conjugate"), coefficient_posterior(whole, 1, ConjugatePrior(precision=0.001))),
         (replace(base, prior="conjugate:0.01"), coefficient_posterior(whole, 1, ConjugatePrior(precision=100.0))),
         (replace(base, prior="semi-conjugate"), coefficient_posterior(whole, 1, SemiConjugatePrior(precision=0.001))),
         (replace(base, coefficient="b"), coefficient_posterior(whole, 2, ZellnerPrior(N))),
@@ -452,8 +453,3 @@ def test_model_with_an_intercept_only(partition):
     )
     assert code == 0
     np.testing.assert_allclose(values(out)["probability"].astype(float), [0, 1], atol=1e-9)
-
-
-def test_prior_names():
-    assert find_prior("flat", 10) == FlatPrior()
-    assert find_prior("conjugate", 10) == ConjugatePrior(precision=0.001)

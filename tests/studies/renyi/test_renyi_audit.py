@@ -18,7 +18,6 @@ def test_links_of_the_panel(results):
     link = results("links").link
     assert link.values.tolist() == list(LINKS)
     assert "probit: Not private" in link.attrs["notes"]
-    assert link.attrs["not_private"].splitlines() == ["probit", "cloglog"]
 
 
 def test_grid():

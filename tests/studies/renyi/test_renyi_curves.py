@@ -5,11 +5,9 @@ import math
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy import special, stats
 from scipy.special import gammaln
 
-import pipeline
 from studies.renyi.renyi_curves import STUDY
 
 PANELS = ("diffused", "concentrated")
@@ -63,10 +61,8 @@ def test_known_values(summaries):
     )
 
 
-def test_corners_with_invalid_parameters_are_infinite(tmp_path):
-    values = {"prior": ["0.5:2"], "coefficient": [0.2, 1.0], "order": [1.0, 1.2], "n": [10]}
-    pipeline.run(STUDY, tmp_path / "s.zarr", panels=["diffused"], values=values)
-    ds = xr.open_zarr(tmp_path / "s.zarr", group="diffused").load()
+def test_corners_with_invalid_parameters_are_infinite(run_panel):
+    ds = run_panel(STUDY, "diffused", prior=["0.5:2"], coefficient=[0.2, 1.0], order=[1.0, 1.2], n=[10])
     assert np.isfinite(ds.renyi_epsilon).all()
     np.testing.assert_array_equal(np.isinf(ds.corner_epsilon), [[False, False], [True, True]])
 
