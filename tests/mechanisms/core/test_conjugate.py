@@ -96,6 +96,8 @@ def test_integer_valued_floats_are_valid_counts():
     assert counts.tolist() == [3, 2]
 
 
-def test_ranks_are_rows_of_the_enumeration():
-    candidates = enumerate_candidates(4, 3)
-    assert np.array_equal(rank_candidates(candidates[::-1], 4, 3), np.arange(len(candidates))[::-1])
+@pytest.mark.parametrize(("n", "k"), [(4, 3), (5, 2), (1, 66), (2, 41), (3, 40)])  # (n + 1)^(k − 1) up to 2^78
+def test_ranks_are_rows_of_the_enumeration(n, k):
+    candidates = enumerate_candidates(n, k)
+    assert np.array_equal(rank_candidates(candidates[::-1], n, k), np.arange(len(candidates))[::-1])
+    assert rank_candidates(candidates[-1].astype(np.float64), n, k) == len(candidates) - 1
