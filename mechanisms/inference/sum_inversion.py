@@ -443,7 +443,11 @@ def _log_likelihood(contribution, n, y, power, scale, spent):
         return log_known, 0.0
     known = math.exp(log_known - log_scale)
     reach = _period(contribution, n, tilted, sd, low - m, high - m, gaussian)
-    reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
+    further = 1.0 if y > m else 0.0  # y may be next to m + 1, which is further from the smallest sum than m
+    if power == 2:
+        reach += _GAUSSIAN_REACH * scale + further
+    else:
+        reach += max(36.0 / gap, 32.0 / gap + further)
     is_negligible = peels and _log_several(contribution, n, scale) <= log_peeled + math.log(_NOTHING)
     tilted = _tilt(contribution, slope, origin)  # the values are those of another tilt
     line = Line(contribution, tilted, n, noise, peels)

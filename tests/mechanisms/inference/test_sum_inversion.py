@@ -55,6 +55,21 @@ def test_narrow_noise_between_integers_equals_enumeration(y, scale):
     np.testing.assert_allclose(np.diff(log_likelihood(model, theta, y)[0]), np.diff(expected), rtol=1e-9)
 
 
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize(("name", "scale"), [("laplace", 0.02), ("gaussian", 0.09)])
+def test_precise_noise_next_to_the_upper_integer_equals_enumeration(name, scale, outside):
+    """If the rates are large, the smallest sum is far more probable than those next to y, and must not be added."""
+    theta = np.array([31.0, 65.0, 80.0, 100.0])
+    for n in (1, 2, 3, 6):
+        model = ReleaseModel("poisson", n, Noise(name, scale), (0, 40), outside)
+        for y in (18.3, 29.9, 30.5, 30.9, 31.0):
+            expected = [enumerate_log_likelihood(model, rate, y) for rate in theta]
+            found, error, _ = log_likelihood(model, theta, y)
+            assert error[0] < 1e-6
+            is_precise = error < 1e-6  # otherwise the rounding error of large terms is stated
+            np.testing.assert_allclose(found[is_precise], np.array(expected)[is_precise], rtol=0, atol=1e-6)
+
+
 def quadrature_log_likelihood(model, theta, y):
     """Return ln p(y | θ) for one or two real records, by Gauss–Legendre rules between the kinks of the integrand."""
     (a, b), n, scale = model.bounds, model.n, model.noise.scale
