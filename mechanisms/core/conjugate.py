@@ -37,7 +37,10 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:
 
 
 def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> Integers:
-    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not."""
+    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not.
+
+    `validate_size` limits n.
+    """
     values = real_array("counts", counts)
     _require_categories("counts", values, k)
     is_count = (values >= 0) & (values < 2**53) & (values == np.floor(values))  # doubles represent integers up to 2**53
@@ -47,9 +50,10 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
             "pass the number of records in each category"
         )
     records = values.astype(np.int64)
-    total = int(records.sum())
+    total = int(values.sum())  # in doubles, as many large counts wrap around int64
     if total < 1:
         raise ValueError(f"counts must sum to at least 1, got {total}; pass the counts of at least one record")
+    validate_size(total)
     if n is not None and total != n:
         raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
     return records

@@ -74,6 +74,8 @@ def test_validation_copies_its_input():
         (five_records, [[math.nan, 5]], "got an invalid value at position 0"),
         (five_records, [[math.inf, 5]], "got an invalid value at position 0"),
         (five_records, [[1e300, 5]], "got an invalid value at position 0"),
+        (validate_counts, [[2**53 - 1, 4, 0]], "n must be at most 1,000,000,000,000,000, got 9.01e+15"),
+        (validate_counts, [[2**53 - 1] * 1_500], "n must be at most 1,000,000,000,000,000, got 1.35e+19"),
         (five_records, [[0, 0]], "sum to at least 1, got 0"),
         (five_records, [[3, 3]], "sum to 5, got 6"),
         (five_records, [[5]], "at least 2 categories"),
