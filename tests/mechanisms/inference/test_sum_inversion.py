@@ -115,6 +115,17 @@ def test_likelihood_of_real_records_equals_quadrature(family, name, outside):
         assert error[0] < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("family", "bounds", "scale", "theta", "y"),
+    [("exponential", (1.0, 1.05222), 0.0055786, 0.1716, 0.412698), ("normal", (1.5, 1.55), 0.007, 0.03, 0.8)],
+)
+def test_one_record_with_precise_noise_far_from_its_values_equals_quadrature(family, bounds, scale, theta, y):
+    model = ReleaseModel(family, 1, Noise("laplace", scale), bounds, "drop")
+    found, error, _ = log_likelihood(model, np.array([theta]), y)
+    np.testing.assert_allclose(found[0], quadrature_log_likelihood(model, theta, y), rtol=1e-12)
+    assert error[0] < 1e-12
+
+
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
 @pytest.mark.parametrize("family", ["exponential", "normal"])
 def test_many_real_records_equal_tilted_lattices(family, outside):
