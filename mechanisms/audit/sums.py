@@ -6,7 +6,7 @@ records cancel, so one record, or none, represents each data set. The distance i
 record that differs, so its maximum is at extreme contributions: 0 and 1, one-hot rows, the ends of the public bounds,
 and records outside the bounds. For the contributions (z, z²) of standardised records with weights 1/b it is the largest
 change of z/b₁ ± z²/b₂, whose maxima are also at the vertices of these parabolas. Differences are computed in exact
-arithmetic.
+arithmetic. The largest δ of (z, z²) may be at other records, which are searched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
-from scipy import integrate
+from scipy import integrate, optimize
 
 from mechanisms.core.arguments import find_entry, validate_number, validate_positive
 from mechanisms.core.exact_losses import Audit, Witness
@@ -101,9 +101,31 @@ def audit_sums(
             witness = Witness(np.array(first), np.array(second), np.array(sums, dtype=np.float64), loss)
         moved = sorted(float(change) for change in exact if change > 0)
         deltas = {epsilon: max(delta, _hockey_stick(moved, epsilon)) for epsilon, delta in deltas.items()}
+    if family.has_square and relation is Neighbouring.REPLACE_ONE:
+        deltas = {
+            epsilon: max(delta, _largest_delta(scales[0], scales[-1], epsilon)) for epsilon, delta in deltas.items()
+        }
     return Audit(
         witness.log_ratio, witness, deltas, {}, len(pairs), n_outputs=0, evidence="closed form", relation=relation
     )
+
+
+def _largest_delta(scale: float, square_scale: float, epsilon: float) -> float:
+    """Return the largest δ(ε) of a replacement of z, where z and z² have noise of the given scales, by a search.
+
+    One of the records is 1, or −1, and the other one has the other sign or is 0: otherwise both shifts are smaller.
+    """
+
+    def minus_delta(z: float) -> float:
+        changes = (1.0 - z) / scale, (1.0 - z * z) / square_scale
+        return -_hockey_stick(sorted(change for change in changes if change > 0.0), epsilon)
+
+    grid = np.linspace(-1.0, 0.0, 33)
+    deltas = [minus_delta(z) for z in grid.tolist()]
+    best = int(np.argmin(deltas))
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, 32)]
+    refined = optimize.minimize_scalar(minus_delta, bounds=ends, method="bounded", options={"xatol": 1e-9})
+    return -min(float(refined.fun), deltas[best])
 
 
 def _extreme_records(model: ReleaseModel, ratio: float) -> list[Any]:
@@ -143,7 +165,8 @@ def _hockey_stick(changes: Sequence[float], epsilon: float) -> float:
     def weighted(loss: float) -> float:
         return math.exp((loss - move) / 2) / 4 * _hockey_stick(rest, epsilon - loss)
 
-    kinks = [end for end in (epsilon - rest[-1], epsilon + rest[-1]) if -move < end < move] or None
-    total, _ = integrate.quad(weighted, -move, move, points=kinks, epsabs=0.0, epsrel=1e-11)
+    low = max(-move, move - 80.0)  # smaller losses have a probability below 1e-17
+    kinks = [end for end in (epsilon - rest[-1], epsilon + rest[-1]) if low < end < move] or None
+    total, _ = integrate.quad(weighted, low, move, points=kinks, epsabs=0.0, epsrel=1e-11)
     atoms = 0.5 * _hockey_stick(rest, epsilon - move) + 0.5 * math.exp(-move) * _hockey_stick(rest, epsilon + move)
-    return total + atoms
+    return min(total + atoms, 1.0)

@@ -37,7 +37,10 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> Floats:
 
 
 def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> Integers:
-    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not."""
+    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records; 3.0 is accepted, 2.5 is not.
+
+    `validate_size` limits n.
+    """
     values = real_array("counts", counts)
     _require_categories("counts", values, k)
     is_count = (values >= 0) & (values < 2**53) & (values == np.floor(values))  # doubles represent integers up to 2**53
@@ -47,9 +50,10 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
             "pass the number of records in each category"
         )
     records = values.astype(np.int64)
-    total = int(records.sum())
+    total = int(values.sum())  # in doubles, as many large counts wrap around int64
     if total < 1:
         raise ValueError(f"counts must sum to at least 1, got {total}; pass the counts of at least one record")
+    validate_size(total)
     if n is not None and total != n:
         raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
     return records
@@ -170,6 +174,14 @@ def tabulate_candidates(n: int, k: int) -> Integers:
     return candidates
 
 
+def count_completions(n: int, k: int) -> Integers:
+    """Return the numbers of count vectors of 0, …, `n` records in 1, …, `k` categories, shape (k, n + 1)."""
+    sizes = np.ones((k, n + 1), dtype=np.int64)  # sizes[later, rest] = C(rest + later, later)
+    for later in range(1, k):
+        np.cumsum(sizes[later - 1], out=sizes[later])
+    return sizes
+
+
 def rank_candidates(counts: ArrayLike, n: int, k: int) -> Integers:
     """Return the row indices of count vectors in the result of `enumerate_candidates`."""
     values = np.asarray(counts)
@@ -179,8 +191,11 @@ def rank_candidates(counts: ArrayLike, n: int, k: int) -> Integers:
         or not np.all(values.sum(axis=-1) == n)
     ):
         raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got invalid values; pass counts of n records")
-    weights = (n + 1) ** np.arange(k)[::-1]
-    return np.searchsorted(enumerate_candidates(n, k) @ weights, values.astype(np.int64) @ weights)
+    require_at_most(MAX_ENUMERATED, "candidates to enumerate", count_candidates(n, k), n, k)
+    after = values.astype(np.int64)[..., ::-1].cumsum(axis=-1)[..., ::-1]  # records in a category and later ones
+    sizes, later = count_completions(n, k), np.arange(k)[::-1]
+    # Candidates with the same counts before a category and fewer records in it precede the counts.
+    return (sizes[later[:-1], after[..., :-1]] - sizes[later[:-1], after[..., 1:]]).sum(axis=-1)
 
 
 def validate_problem(n: int, k: int) -> tuple[int, int]:

@@ -212,11 +212,17 @@ class Noise:
         relation : Neighbouring
             Neighbouring relation of the sensitivity, and of the guarantee.
 
+        Raises
+        ------
+        ValueError
+            If the sensitivity is not finite and > 0, or the noise is K-norm noise and records are added or removed.
+
         Examples
         --------
         >>> print(Noise("gaussian", 2.0).guarantee(1.0))
         0.125-zCDP
         """
+        require_replacement(self, relation)
         loss = validate_sensitivity(sensitivity) / self.scale
         if self.is_pure:
             return Guarantee(max(loss, _SMALLEST), relation=relation)

@@ -43,13 +43,14 @@ from scipy.stats import chi2
 
 from mechanisms.core.arguments import Floats, Integers, validate_number, validate_positive
 from mechanisms.core.calibrate import bisect
+from mechanisms.core.conjugate import require_at_most
 from mechanisms.core.exact_scales import sum_zero_sampler
 from mechanisms.core.jit import kernel
 from mechanisms.core.metadata import Style
 from mechanisms.core.privacy import approximate_guarantee
 from mechanisms.core.privacy_parameters import validate_delta, validate_epsilon
 from mechanisms.core.privacy_profile import PrivacyProfile, losses_profile
-from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.counts.candidates import MAX_STREAMED, MAX_TABLE
 from mechanisms.counts.k_norm import clipped_vectors
 from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import NoisyCounts
@@ -205,10 +206,15 @@ def _log_weights(counts: Integers, vectors: Integers, noise_std: float) -> Float
     logs = precision * squares
     extra = math.ceil(REACH * noise_std) + 1
     steps = np.arange(int(beyond.max()) + extra + 1)
-    for pattern in np.unique(codes).tolist():
-        if pattern == 0:
-            continue
-        lowered, raised = ([i for i in range(k) if mask >> i & 1] for mask in divmod(pattern, 1 << k))
+    patterns = {
+        pattern: [[i for i in range(k) if mask >> i & 1] for mask in divmod(pattern, 1 << k)]
+        for pattern in np.unique(codes).tolist()
+        if pattern > 0
+    }
+    n_convolutions = sum(max(len(entries) - 1, 0) for sides in patterns.values() for entries in sides)
+    advice = "use a larger epsilon or delta, fewer categories, or k-norm"
+    require_at_most(MAX_STREAMED, "terms of convolutions", n_convolutions * steps.size**2, n, k, advice)
+    for pattern, (lowered, raised) in patterns.items():
         below = _log_tails(precision * np.square(counts[lowered, None] + steps))
         above = _log_tails(precision * np.square(n - counts[raised, None] + steps[: extra + 1]))
         rows = codes == pattern

@@ -52,6 +52,7 @@ Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms",
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -203,7 +204,7 @@ class KNormNoise:
 
     def clipped(self, counts: Integers, near: bool) -> tuple[Integers, Floats]:
         """Return the classes of lattice vectors; the omitted ones have a total probability of at most 1e-14."""
-        classes = lattice_classes(counts, self.epsilon, _reach(counts.size, self.epsilon) if near else None)
+        classes = lattice_classes(counts, self.epsilon, _reach(counts, self.epsilon) if near else None)
         return classes.statistics, classes.log_pmf(counts)
 
     def profile(self, sensitivity: int) -> Guarantee:
@@ -219,14 +220,20 @@ def _cumulative(k: int, epsilon: float) -> Floats:
     return cumulative
 
 
-def _reach(k: int, epsilon: float) -> int:
-    """Return the smallest D with Pr[d(v) > D] ≤ `_OMITTED`, where d(v) is J plus a negative binomial variable."""
+def _reach(counts: Integers, epsilon: float) -> int:
+    """Return the smallest D with Pr[d(v) > D] ≤ `_OMITTED`, where d(v) is J plus a negative binomial variable.
+
+    It is at most (k − 1)·n, within which there is a vector of each class.
+    """
+    k, success = counts.size, -math.expm1(-epsilon)
     log_weights = k_norm_log_weights(k, epsilon)
     shares = np.exp(log_weights - logsumexp(log_weights))
-    success = -math.expm1(-epsilon)
-    distances = np.arange(int(nbinom.isf(_OMITTED, k - 1, success)) + k)
-    tail = sum(share * nbinom.sf(distances - j, k - 1, success) for j, share in enumerate(shares))
-    return int(np.argmax(tail <= _OMITTED))
+
+    def is_sufficient(distance: int) -> bool:
+        return bool(sum(shares * nbinom.sf(distance - np.arange(k), k - 1, success)) <= _OMITTED)
+
+    largest = min(int(nbinom.isf(_OMITTED, k - 1, success)) + k, (k - 1) * int(counts.sum()))
+    return bisect_left(range(largest), True, key=is_sufficient)
 
 
 @kernel

@@ -23,7 +23,7 @@ import math
 import numpy as np
 
 from mechanisms.core.arguments import Floats, Integers
-from mechanisms.core.conjugate import count_candidates
+from mechanisms.core.conjugate import count_candidates, count_completions
 from mechanisms.core.hellinger import log_affinity
 from mechanisms.core.jit import kernel
 from mechanisms.counts.candidates import require_enumerable
@@ -59,12 +59,9 @@ def log_projected_pmf(n: int, vectors: Integers, log_weights: Floats) -> Floats:
     k = vectors.shape[1]
     _require_categories(k)
     require_enumerable(n, k)
-    sizes = np.ones((k, n + 1), dtype=np.int64)  # sizes[later, rest] = C(rest + later, later)
-    for later in range(1, k):
-        np.cumsum(sizes[later - 1], out=sizes[later])
     largest = np.full(count_candidates(n, k), -np.inf)
     total = np.zeros(largest.size)
-    _accumulate(vectors, n, log_weights, sizes, largest, total)
+    _accumulate(vectors, n, log_weights, count_completions(n, k), largest, total)
     with np.errstate(divide="ignore"):
         return largest + np.log(total)
 

@@ -44,6 +44,7 @@ _LARGEST_ERROR = 1e-4  # relative error that is not reported
 _NEGLIGIBLE = 1e-13  # largest part of a panel that is not halved
 _LOG_SMALLEST = -690.0  # log of the smallest rate or mean
 _FAR = 1e6  # distance of a release from the range of the statistic, in scales of the noise
+_CERTAIN = 1e4  # the same for Gaussian noise in units of its variance, where neighbouring sums differ by as many nats
 _REACH = 13.0  # standard deviations of a normal prior that the range covers
 _UNDERFLOW = 800.0  # log integrand below the peak whose exponential is 0
 _DEEP = 120.0  # the same where it is negligible
@@ -113,9 +114,12 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
     deviation a relative error below 1e-6.
     """
     hyperparameters, y = model.validate_release(prior, noisy_statistics)
+    least, most = model.statistic_range()
     if model.noise.power == 1:  # beyond the range of the statistic, the likelihood does not depend on y but by rounding
-        least, most = model.statistic_range()
         y = np.clip(y, least - _FAR * model.noise.scale, most + _FAR * model.noise.scale)
+    elif model.entry.integer_records and not model.entry.is_vector:  # further away, only the nearest sum is possible
+        certain = _CERTAIN * model.noise.scale * model.noise.scale
+        y = np.clip(y, least - certain, most + certain)
     if model.entry.has_square:
         raise ValueError(f"family must have one parameter, got {model.family}; use sample_data_augmentation")
     if model.bounds is None:
@@ -125,7 +129,12 @@ def exact_posterior(model: ReleaseModel, prior: ArrayLike, noisy_statistics: Arr
             values, noises, parents = [*y.tolist(), np.nan], [*[noise] * k, None], [*[k] * k, -1]  # node k is the total
             table = table_posterior(values, noises, parents, dirichlet_multinomial(hyperparameters), n=model.n)
             return Theta(table, np.arange(k))
-        return count_mixture(hyperparameters, model.noise.log_weight(y[0] - np.arange(model.n + 1)))
+        counts = np.arange(model.n + 1)
+        if model.noise.power == 1:
+            return count_mixture(hyperparameters, model.noise.log_weight(y[0] - counts))
+        nearest = np.clip(y[0], 0.0, model.n)  # squares of larger distances would cancel
+        beyond = (counts - nearest) / model.noise.scale * ((y[0] - nearest) / model.noise.scale)
+        return count_mixture(hyperparameters, model.noise.log_weight(nearest - counts) + beyond)
     return _integrate(*model.standardised(hyperparameters, y), unit=model.units()[1])
 
 

@@ -436,6 +436,8 @@ def _log_likelihood(contribution, n, y, power, scale, spent):
     if peels:
         few = _log_terms(contribution, n, y, rate, 0), _log_terms(contribution, n, y, rate, 1)
         log_peeled = _log_add(few[0], few[1])
+        if n == 1:  # no other terms
+            return log_peeled, 0.0
         if log_residue > -math.inf:
             log_residue += _log_probability_of_several(contribution, n, math.copysign(rate, slope), origin)
     log_known = _log_add(log_peeled, log_residue)
@@ -443,7 +445,11 @@ def _log_likelihood(contribution, n, y, power, scale, spent):
         return log_known, 0.0
     known = math.exp(log_known - log_scale)
     reach = _period(contribution, n, tilted, sd, low - m, high - m, gaussian)
-    reach += _GAUSSIAN_REACH * scale if power == 2 else 36.0 / gap
+    further = 1.0 if y > m else 0.0  # y may be next to m + 1, which is further from the smallest sum than m
+    if power == 2:
+        reach += _GAUSSIAN_REACH * scale + further
+    else:
+        reach += max(36.0 / gap, 32.0 / gap + further)
     is_negligible = peels and _log_several(contribution, n, scale) <= log_peeled + math.log(_NOTHING)
     tilted = _tilt(contribution, slope, origin)  # the values are those of another tilt
     line = Line(contribution, tilted, n, noise, peels)
@@ -644,11 +650,8 @@ def _power_of_transform(line, atoms, inside):
     """Return φⁿ, φ = `atoms` + `inside`, without the terms of at most one record within the bounds if line peels."""
     n, phi = line.n, atoms + inside
     power = np.exp(n * np.log(phi)) if abs(phi) > 0.0 else 0.0 + 0.0j
-    if line.peels:
-        if abs(atoms) > 0.0:
-            power -= np.exp((n - 1.0) * np.log(atoms)) * (atoms + n * inside)
-        elif n == 1:
-            power = 0.0 + 0.0j
+    if line.peels and abs(atoms) > 0.0:
+        power -= np.exp((n - 1.0) * np.log(atoms)) * (atoms + n * inside)
     return power
 
 

@@ -112,6 +112,27 @@ def test_profile_equals_integration_of_the_densities(relation, moves):
             assert found.deltas[epsilon] == pytest.approx(rough, abs=3e-5)
 
 
+def test_profile_of_sums_with_squares_is_the_largest_of_all_records():
+    """Of a grid of pairs of records, δ is the mean of that of the sum over the loss of the noisy squares."""
+    scales, epsilons, grid = np.array([0.5, 0.2]), (0.5, 2.16, 3.0), np.linspace(-1.0, 1.0, 41)
+    u = (np.arange(2_000) + 0.5) / 2_000
+    noise = np.where(u < 0.5, np.log(2 * u), -np.log(2 * (1 - u)))  # quantiles of Laplace noise of scale 1
+
+    def delta(epsilon, moved, squares):
+        remaining = epsilon - (np.abs(noise - squares) - np.abs(noise))
+        inside = np.where(remaining > -moved, -np.expm1((remaining - moved) / 2), -np.expm1(np.minimum(remaining, 0)))
+        return np.where(remaining < moved, inside, 0).mean()
+
+    found = audit_sums("normal-unknown-variance", scales, (-3.0, 3.0), epsilons=epsilons)
+    for epsilon in epsilons:
+        pairs = itertools.combinations(grid, 2)
+        largest = max(delta(epsilon, *np.abs([x - z, x * x - z * z] / scales)) for x, z in pairs)
+        assert largest - 1e-6 < found.deltas[epsilon] < largest + 1e-4
+    assert not found.check(Guarantee(2.16, 0.825)).holds
+    precise = audit_sums("normal-unknown-variance", (1e6, 1e-6), (-3.0, 3.0), epsilons=(1.0,))
+    assert precise.deltas[1.0] == pytest.approx(1.0, abs=1e-9)
+
+
 def test_invalid_arguments_raise():
     assert_refused(lambda: audit_sums("binomial", 0.0), "noise_scale must be a finite number > 0, got 0")
     assert_refused(lambda: audit_sums("binomial", 1.0, epsilons=(-1.0,)), "epsilons must be finite and >= 0, got -1")

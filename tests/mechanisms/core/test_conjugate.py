@@ -67,6 +67,8 @@ def test_validation_copies_its_input():
         (five_records, [[3, -1]], "counts must be integers >= 0, got an invalid value at position 1"),
         (five_records, [[2.5, 2.5]], "counts must be integers >= 0, got an invalid value at position 0"),
         (five_records, [[math.nan, 5]], "got an invalid value at position 0"),
+        (validate_counts, [[2**53 - 1, 4, 0]], "n must be at most 1,000,000,000,000,000, got 9.01e+15"),
+        (validate_counts, [[2**53 - 1] * 1_500], "n must be at most 1,000,000,000,000,000, got 1.35e+19"),
         (five_records, [[0, 0]], "sum to at least 1, got 0"),
         (five_records, [[3, 3]], "sum to 5, got 6"),
         (five_records, [[5]], "at least 2 categories"),
@@ -87,6 +89,8 @@ def test_integer_valued_floats_are_valid_counts():
     assert counts.tolist() == [3, 2]
 
 
-def test_ranks_are_rows_of_the_enumeration():
-    candidates = enumerate_candidates(4, 3)
-    assert np.array_equal(rank_candidates(candidates[::-1], 4, 3), np.arange(len(candidates))[::-1])
+@pytest.mark.parametrize(("n", "k"), [(4, 3), (5, 2), (1, 66), (2, 41), (3, 40)])  # (n + 1)^(k − 1) up to 2^78
+def test_ranks_are_rows_of_the_enumeration(n, k):
+    candidates = enumerate_candidates(n, k)
+    assert np.array_equal(rank_candidates(candidates[::-1], n, k), np.arange(len(candidates))[::-1])
+    assert rank_candidates(candidates[-1].astype(np.float64), n, k) == len(candidates) - 1

@@ -2,12 +2,15 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from mechanisms.core.noise import NOISES, Noise, calibrated_noise
+from mechanisms.core.privacy import Guarantee, Neighbouring
+from mechanisms.inference.release_model import ReleaseModel
 from tests.mechanisms.refusals import assert_refused
 from tests.statistical import assert_frequencies
 
@@ -63,6 +66,15 @@ def test_pure_guarantee_is_attained(name):
     loss = noise.log_prob(z) - noise.log_prob(z - [1, -1, 0])
     assert loss.max() == pytest.approx(0.7, rel=1e-12)
     assert noise.guarantee(2.0).epsilon == pytest.approx(0.7, rel=1e-12)
+
+
+def test_k_norm_noise_has_no_guarantee_if_records_are_added():
+    """Its sum is 0, so that the release reveals the number of records."""
+    noise, add = Noise("k-norm", 4.0), Neighbouring.ADD_OR_REMOVE_ONE
+    assert np.isneginf(noise.log_prob(np.array([1, -1, 0]) - [1, 0, 0]))  # the loss is infinite
+    assert Noise("geometric", 4.0).guarantee(1.0, add) == Guarantee(0.25, relation=add)
+    for call in (partial(noise.guarantee, 1.0, add), partial(ReleaseModel("multinomial", 10, noise).guarantee, add)):
+        assert_refused(call, "relation must be REPLACE_ONE for k-norm noise")
 
 
 def test_gaussian_guarantee_equals_the_renyi_divergence():

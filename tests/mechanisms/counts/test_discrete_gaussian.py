@@ -162,6 +162,10 @@ def test_variance_of_many_categories_is_that_of_correlated_noise():
     ("message", "call"),
     [
         ("tables must have at most", lambda: discrete_gaussian_counts(np.ones(100), [1] * 100, 1e4)),
+        (
+            "there must be at most 2,000,000,000 terms of convolutions, got .*; use a larger epsilon",
+            lambda: discrete_gaussian_counts(np.ones(3), [1, 0, 0], 5_000.0).log_pmf(),
+        ),
         ("epsilon must be", lambda: calibrate_noise_std(0.0, 1e-6, 2)),
         ("delta must be", lambda: calibrate_noise_std(1.0, 0.0, 2)),
         # noise beyond the limit of the exact profile

@@ -211,6 +211,12 @@ def test_mean_equals_enumeration_of_the_lattice(counts, epsilon, distance):
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-5)  # the enumeration omits distant vectors
 
 
+def test_mean_with_the_smallest_epsilon_is_that_of_the_ends():
+    """Half of the noisy counts of each category are clipped to 0, and half of them to n; 1e-8 is the smallest ε."""
+    distances = hellinger(np.array([4.0, 3.0]), np.array([[1.0, 6.0], [6.0, 1.0]]))
+    assert k_norm_counts([1, 1], [3, 2], 1e-8).expected_hellinger() == pytest.approx(distances.mean(), abs=1e-6)
+
+
 def test_ties_and_clipping_at_skewed_data():
     """The mean distance depends on the order of categories only if ties do; clipping reduces the mean distance."""
     by_order = [enumerated_mean(c, 1.0, 16, clip=False, ties="first") for c in ((98, 1, 1), (1, 98, 1), (1, 1, 98))]

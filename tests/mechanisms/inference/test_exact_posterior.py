@@ -1,5 +1,7 @@
 """Tests of exact posteriors against enumeration, quadrature and importance sampling."""
 
+import itertools
+import math
 import time
 from functools import partial
 
@@ -250,6 +252,29 @@ def test_releases_far_outside_the_range(family, prior, bounds, n, y, expected):
     further = exact_posterior(ReleaseModel(family, n, noise, bounds, "clamp"), prior, [2 * y])
     np.testing.assert_allclose(posterior.mean(), expected, rtol=1e-3)
     np.testing.assert_allclose(posterior.mean(), further.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+@pytest.mark.filterwarnings("error")
+def test_gaussian_releases_far_outside_the_range(family):
+    """Only the largest or the smallest sum is possible: all of n records, or none, are at an end."""
+    n, bounds = 10, None if family == "binomial" else (0, 1)
+    for scale, y in itertools.product((0.01, 1.0, 30.0), (1e17, 1.7e308)):
+        model = ReleaseModel(family, n, Noise("gaussian", scale), bounds, "clamp")
+        means = [exact_posterior(model, (1, 1), [release]).mean() for release in (y, -y)]
+        expected = [(n + 1) / (n + 2), 1 / (n + 2)] if family == "binomial" else [above_zero_mean(n), 1 / (n + 1)]
+        np.testing.assert_allclose(means, expected, rtol=1e-12 if family == "binomial" else 1e-6)
+    scale, y, s = 3e5, 4e11, np.arange(n + 1)  # several counts are possible
+    weight = np.exp(s * y / scale**2)
+    expected = weight @ (1 + s) / weight.sum() / (n + 2)
+    model = ReleaseModel("binomial", n, Noise("gaussian", scale))
+    np.testing.assert_allclose(exact_posterior(model, (1, 1), [y]).mean(), expected, rtol=1e-9)
+
+
+def above_zero_mean(n):
+    """Return E[θ | all of n Poisson counts are > 0] for the prior Gamma(1, 1), by the binomial formula."""
+    terms = [(-1) ** i * math.comb(n, i) / (1 + i) for i in range(n + 1)]
+    return sum(term / (1 + i) for i, term in enumerate(terms)) / sum(terms)
 
 
 @pytest.mark.parametrize("name", LARGER)

@@ -55,6 +55,21 @@ def test_narrow_noise_between_integers_equals_enumeration(y, scale):
     np.testing.assert_allclose(np.diff(log_likelihood(model, theta, y)[0]), np.diff(expected), rtol=1e-9)
 
 
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize(("name", "scale"), [("laplace", 0.02), ("gaussian", 0.09)])
+def test_precise_noise_next_to_the_upper_integer_equals_enumeration(name, scale, outside):
+    """If the rates are large, the smallest sum is far more probable than those next to y, and must not be added."""
+    theta = np.array([31.0, 65.0, 80.0, 100.0])
+    for n in (1, 2, 3, 6):
+        model = ReleaseModel("poisson", n, Noise(name, scale), (0, 40), outside)
+        for y in (18.3, 29.9, 30.5, 30.9, 31.0):
+            expected = [enumerate_log_likelihood(model, rate, y) for rate in theta]
+            found, error, _ = log_likelihood(model, theta, y)
+            assert error[0] < 1e-6
+            is_precise = error < 1e-6  # otherwise the rounding error of large terms is stated
+            np.testing.assert_allclose(found[is_precise], np.array(expected)[is_precise], rtol=0, atol=1e-6)
+
+
 def quadrature_log_likelihood(model, theta, y):
     """Return ln p(y | θ) for one or two real records, by Gauss–Legendre rules between the kinks of the integrand."""
     (a, b), n, scale = model.bounds, model.n, model.noise.scale
@@ -98,6 +113,17 @@ def test_likelihood_of_real_records_equals_quadrature(family, name, outside):
         found, error, _ = log_likelihood(model, np.array([theta]), y)
         np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-8, err_msg=str((model, theta, y)))
         assert error[0] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("family", "bounds", "scale", "theta", "y"),
+    [("exponential", (1.0, 1.05222), 0.0055786, 0.1716, 0.412698), ("normal", (1.5, 1.55), 0.007, 0.03, 0.8)],
+)
+def test_one_record_with_precise_noise_far_from_its_values_equals_quadrature(family, bounds, scale, theta, y):
+    model = ReleaseModel(family, 1, Noise("laplace", scale), bounds, "drop")
+    found, error, _ = log_likelihood(model, np.array([theta]), y)
+    np.testing.assert_allclose(found[0], quadrature_log_likelihood(model, theta, y), rtol=1e-12)
+    assert error[0] < 1e-12
 
 
 @pytest.mark.parametrize("outside", ["drop", "clamp"])
