@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from mechanisms.core.arguments import Floats, Integers, real_array, validate_integer
 from mechanisms.core.jit import kernel
-from mechanisms.core.privacy_parameters import validate_size
+from mechanisms.core.privacy_parameters import MOST_RECORDS, validate_size
 
 MAX_ENUMERATED = 50_000_000  # largest number of candidates stored in memory
 MAX_PRIOR = 1e12  # largest entry of a prior; beyond it, one record is below the rounding error of the posterior
@@ -53,7 +53,8 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     total = int(values.sum())  # in doubles, as many large counts wrap around int64
     if total < 1:
         raise ValueError(f"counts must sum to at least 1, got {total}; pass the counts of at least one record")
-    validate_size(total)
+    if total > MOST_RECORDS:
+        validate_size(total)  # raises ValueError
     if n is not None and total != n:
         raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
     return records

@@ -13,7 +13,7 @@ from mechanisms.core.arguments import validate_integer, validate_number, validat
 # about 1e-14 nats at any ε, which is more than ε itself at 1e-15
 SMALLEST_EPSILON = 1e-8
 _EPSILONS = (1e-100, 1e100)
-_MOST_RECORDS = 10**15
+MOST_RECORDS = 10**15
 _LARGEST_DELTA = 1e-5  # without a warning, if the number of records is not known
 
 
@@ -123,8 +123,8 @@ def validate_order(order: float) -> float:
 def validate_size(n: int, least: int = 1) -> int:
     """Return the number of records as an int if it is an integer up to 10¹⁵, so that sums of records are exact."""
     size = validate_integer("n", n, least, advice="pass the number of records")
-    if size > _MOST_RECORDS:
-        raise ValueError(f"n must be at most {_MOST_RECORDS:,}, got {size:.3g}; pass the number of records")
+    if size > MOST_RECORDS:
+        raise ValueError(f"n must be at most {MOST_RECORDS:,}, got {size:.3g}; pass the number of records")
     return size
 
 
