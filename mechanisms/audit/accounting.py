@@ -30,7 +30,6 @@ from __future__ import annotations
 import importlib
 import math
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
 
 from mechanisms.core.arguments import validate_integer
@@ -44,7 +43,7 @@ from mechanisms.core.privacy import (
     Status,
     require_proved,
 )
-from mechanisms.core.privacy_parameters import add_losses, validate_delta, validate_epsilon
+from mechanisms.core.privacy_parameters import add_losses, as_decimal, validate_delta, validate_epsilon
 from mechanisms.core.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.counts.noise import IndependentNoise, NoisyCounts
 from mechanisms.draws.gaussian_counts import GaussianCounts
@@ -313,9 +312,9 @@ class Ledger:
         """Return the sums of ε and δ of the releases without ρ, and the sum of ρ of the others."""
         others = [entry for entry in self.entries if not entry.rho]
         return (
-            add_losses(*(entry.times * Decimal(repr(entry.epsilon)) for entry in others)),
-            add_losses(*(entry.times * Decimal(repr(entry.delta)) for entry in others)),
-            add_losses(*(entry.times * Decimal(repr(entry.rho)) for entry in self.entries)),
+            add_losses(*(entry.times * as_decimal(entry.epsilon) for entry in others)),
+            add_losses(*(entry.times * as_decimal(entry.delta) for entry in others)),
+            add_losses(*(entry.times * as_decimal(entry.rho) for entry in self.entries)),
         )
 
     def _compose(self) -> Any:

@@ -51,7 +51,7 @@ def add_losses(*losses: float | Decimal) -> float:
     >>> add_losses(0.1, 0.1, 0.1), add_losses(1.0, 1e-17)
     (0.3, 1.0000000000000002)
     """
-    total = sum(map(_decimal, losses), Decimal())
+    total = sum(map(as_decimal, losses), Decimal())
     rounded = float(total)
     return rounded if Decimal(repr(rounded)) >= total else math.nextafter(rounded, math.inf)
 
@@ -75,11 +75,12 @@ def format_rest(rest: float | Decimal) -> str:
 
 
 def _rounded(number: float | Decimal, rounding: str) -> str:
-    exact = Context(prec=15).plus(_decimal(number))
+    exact = Context(prec=15).plus(as_decimal(number))
     return f"{float(Context(prec=6, rounding=rounding).plus(exact)):g}"
 
 
-def _decimal(number: float | Decimal) -> Decimal:
+def as_decimal(number: float | Decimal) -> Decimal:
+    """Return the decimal number that a float shows, in which ledgers add losses."""
     return number if isinstance(number, Decimal) else Decimal(repr(float(number)))
 
 

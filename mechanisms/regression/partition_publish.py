@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from mechanisms.core.arguments import Floats
 from mechanisms.core.exact_scales import noisy_sums_scale
 from mechanisms.core.privacy import Guarantee
-from mechanisms.core.privacy_parameters import add_losses
+from mechanisms.core.privacy_parameters import add_losses, as_decimal
 from mechanisms.regression.partition_probability import PartitionProbability
 from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, ReleasedQuantiles
 from mechanisms.regression.sparse_vector import SparseVector
@@ -156,8 +156,8 @@ def joint_guarantee(mechanism: PartitionProbability | PartitionQuantile, n_value
     """Return the guarantee of `n_values` values together."""
     if not mechanism.method.is_private:
         raise ValueError(f"method must be private to release real data, got {mechanism.name}; choose another method")
-    shared, total = (Decimal(repr(float(loss))) for loss in (mechanism.shared_loss, mechanism.epsilon))
-    return Guarantee(add_losses(mechanism.shared_loss, *[total - shared] * n_values))
+    shared, total = map(as_decimal, (mechanism.shared_loss, mechanism.epsilon))
+    return Guarantee(add_losses(shared, n_values * (total - shared)))
 
 
 def draw_window(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mechanisms.core.arguments import describe, is_real
 from mechanisms.core.privacy import Guarantee, Neighbouring, Status
-from mechanisms.core.privacy_parameters import format_loss, format_rest
+from mechanisms.core.privacy_parameters import as_decimal, format_loss, format_rest
 
 _BUDGET = "budget"
 _MAX_REPLACEMENTS = 100  # of the file while a process waits for its lock
@@ -40,12 +40,12 @@ class Loss(NamedTuple):
         """Return the loss of a guarantee under replacement of one record, twice ε under addition and removal."""
         if not isinstance(guarantee, Guarantee):
             raise ValueError(f"a ledger adds (epsilon, delta) guarantees, got {guarantee}; convert it to a Guarantee")
-        epsilon, delta = (Decimal(repr(loss)) for loss in (guarantee.epsilon, guarantee.delta))
+        epsilon, delta = map(as_decimal, (guarantee.epsilon, guarantee.delta))
         if guarantee.relation is Neighbouring.REPLACE_ONE:
             return cls(epsilon, delta)
         if delta:
             raise ValueError(f"delta must be 0 under add/remove in a ledger, got {guarantee}; use replacement")
-        return cls(Decimal(repr(2.0 * guarantee.epsilon)))  # doubling a double is exact
+        return cls(as_decimal(2.0 * guarantee.epsilon))  # doubling a double is exact
 
     def __str__(self) -> str:
         return format_loss(self.epsilon) + (f" and a delta of {format_loss(self.delta)}" if self.delta else "")

@@ -19,7 +19,7 @@ from distributed import Client
 from pipeline.clusters.cluster import UnreachableSchedulerError
 from pipeline.errors import BadInputError
 from pipeline.redact import format_error
-from pipeline.store.files.locations import PROBE, exists_remotely, is_local, normalise_location
+from pipeline.store.files.locations import exists_remotely, is_local, normalise_location, probe_name
 from pipeline.store.sessions.records import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
@@ -108,8 +108,8 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
     run = uuid.uuid4().hex
     place = _probe_place(normalise_location(store))
     # left if this process is killed; a folder with these files only counts as empty
-    ours = f"{place}/{PROBE}.{run}.partial"
-    theirs = {worker: f"{place}/{PROBE}-{k}.{run}.partial" for k, worker in enumerate(workers)}
+    ours = f"{place}/{probe_name('client', run)}"
+    theirs = {worker: f"{place}/{probe_name(k, run)}" for k, worker in enumerate(workers)}
     faults: dict[str, str] = {}
 
     def on_each(function: Any, *args: Any) -> None:

@@ -353,18 +353,19 @@ class Panel:
         return setting.method.supports is None or self._ask(cell, setting, setting.method.supports)
 
     def _ask(self, cell: Cell, setting: Setting, function: Callable[..., bool]) -> bool:
-        fixed = self.fixed_values
-        where = ", ".join([f"panel {self.name}", *format_values(cell)])
+        fixed, name = self.fixed_values, getattr(function, "__qualname__", "a function")
+
+        def refusal(problem: object) -> BadInputError:
+            return BadInputError(f"{', '.join([f'panel {self.name}', *format_values(cell)])}: {problem}")
+
         try:
             answer = function({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
-            raise BadInputError(f"{where}: {error}") from error
+            raise refusal(error) from error
         except Exception as error:
-            name = getattr(function, "__qualname__", "a function")
-            raise BadInputError(f"{where}: {name} raised {format_error(error)}; correct it") from error
+            raise refusal(f"{name} raised {format_error(error)}; correct it") from error
         if answer is None:
-            name = getattr(function, "__qualname__", "a function")
-            raise BadInputError(f"{where}: {name} must return True or False, got None; add a return")
+            raise refusal(f"{name} must return True or False, got None; add a return")
         return bool(answer)
 
     def describe(self, cell: int, settings: Sequence[int]) -> str:

@@ -29,7 +29,7 @@ from pipeline.store.codec.chunk_digests import ChunkDigests
 from pipeline.store.codec.chunks import Chunks
 from pipeline.store.codec.shards import ShardReader
 from pipeline.store.files.access import Files, accessing, open_files
-from pipeline.store.files.locations import COPYING, PROBE, ROOT, STATE, exists_remotely, is_local, normalise_location
+from pipeline.store.files.locations import COPYING, ROOT, STATE, exists_remotely, is_local, is_probe, normalise_location
 from pipeline.store.layout.root import COMPACT_FORMATS, Root, has_labels, read_root
 from pipeline.store.scan.requested import RequestedTrials, requested_by_panel
 from pipeline.store.scan.run_part import RUN_PART, RunPart
@@ -192,7 +192,7 @@ def _look(path: str | os.PathLike[str], session: str | None = None) -> tuple[Fil
                 "path, or remove its objects"
             )
         is_file = is_local(url) and Path(url).exists() and not Path(url).is_dir()
-        if root is None and (is_file or any(not name.startswith((STATE, PROBE)) for name in files.names(""))):
+        if root is None and (is_file or any(name != STATE and not is_probe(name) for name in files.names(""))):
             raise BadInputError(f"{path} exists but is not a result store; choose another path")
     return files, root
 

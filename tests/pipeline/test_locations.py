@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline import resume, run
-from pipeline.store.files.locations import holds_root, normalise_location
+from pipeline import BadInputError, resume, run
+from pipeline.store.files.locations import holds_root, normalise_location, probe_name
+from pipeline.store.result_store import ResultStore
 from tests.pipeline.helpers import refusal
 from tests.pipeline.toy import STUDY
 
@@ -57,3 +58,12 @@ def test_longest_path_is_writable(tmp_path):
     depth = (790 - len(str(tmp_path))) // 2
     store = run(STUDY, f"{tmp_path}/{'a/' * depth}s", panels=["single"], trials=1)
     assert resume(store.url, study=STUDY).complete
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".dpstudies-notes", "cluster-check.txt"])
+def test_a_folder_with_probes_of_machines_counts_as_empty_and_no_other_one_does(tmp_path, name):
+    (tmp_path / probe_name(3, "0" * 32)).touch()
+    assert ResultStore.find(tmp_path) is None
+    (tmp_path / name).touch()
+    with pytest.raises(BadInputError, match="exists but is not a result store"):
+        ResultStore.find(tmp_path)

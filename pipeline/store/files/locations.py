@@ -13,8 +13,6 @@ ROOT = "zarr.json"
 STATE = ".dpstudies"
 """Folder of a store for files that Zarr does not read: the copy of the root, sessions, and temporary files."""
 SESSIONS = f"{STATE}/sessions"
-PROBE = "cluster-check"
-"""Start of the names of files by which machines find out that they share a folder."""
 COPYING = f"{STATE}/copying"
 """Marker of a copy that is being written to an object store, where its objects appear one by one, the root last."""
 _MAX_NAME = 255  # largest number of bytes on most file systems
@@ -24,6 +22,16 @@ _MAX_PATH = 800  # largest number of bytes; with names of files, below the 1,024
 def is_local(url: str) -> bool:
     """Return True for a folder, False for a URL."""
     return "://" not in url
+
+
+def probe_name(label: object, run: str) -> str:
+    """Return the name of a file by which machines find out that they share a folder."""
+    return f"cluster-check-{label}.{run}.partial"
+
+
+def is_probe(name: str) -> bool:
+    """Return True for a name of `probe_name`."""
+    return name.startswith("cluster-check-") and name.endswith(".partial")
 
 
 def normalise_location(path: str | os.PathLike[str]) -> str:
